@@ -1,0 +1,48 @@
+# `make` alone lists the targets. The environment is .venv, made on first use.
+# Another interpreter: make PYTHON=python3.12 test. Options for pytest: make test ARGS="-k kernel".
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+# Idle OpenMP threads that spin slow everything else down on a shared machine.
+export OMP_WAIT_POLICY := passive
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.installed ## train small models on the digits and compare them
+	@$(BIN)/s4d demo
+
+test: lint ## lint, then run every test, and the examples in README and docs
+	@echo "pytest"
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
+
+lint: .venv/.installed ## check style (ruff) and types (mypy, strict)
+	@echo "ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "ruff format --check"
+	@$(BIN)/ruff format --check --quiet . || \
+		{ echo "not formatted; run: $(BIN)/ruff format ." >&2; exit 1; }
+	@echo "mypy"
+	@$(BIN)/mypy --no-error-summary
+
+# Other pins, a new environment: an old one may hold packages the pins no longer name.
+.venv/.pins: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "s4d-torch needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another interpreter, e.g.: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
+		exit 1; }
+	@echo "making .venv with $$($(PYTHON) --version)"
+	@rm -rf .venv
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+# One pip command, so that the resolver sees torch and all that needs it at once.
+.venv/.installed: .venv/.pins pyproject.toml
+	@echo "installing s4d-torch and the pinned packages into .venv (minutes, the first time)"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,22 @@
+"""Modules that own parameters: method -> ssm -> layer -> block -> model."""
+
+from s4d_torch.nn.block import Block
+from s4d_torch.nn.layer import DSS, S4, S4D, Layer
+from s4d_torch.nn.method import METHODS, Method
+from s4d_torch.nn.model import ModelState, SequenceModel
+from s4d_torch.nn.parameter_groups import parameter_groups
+from s4d_torch.nn.ssm import SSM
+
+__all__ = [
+    "DSS",
+    "METHODS",
+    "S4",
+    "S4D",
+    "SSM",
+    "Block",
+    "Layer",
+    "Method",
+    "ModelState",
+    "SequenceModel",
+    "parameter_groups",
+]

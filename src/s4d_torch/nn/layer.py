@@ -1,0 +1,197 @@
+"""Layers: a state space per channel, a nonlinearity, and a mixing of the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Generator, Tensor, nn
+
+from s4d_torch._registry import Registry
+from s4d_torch.nn import validate
+from s4d_torch.nn.method import METHODS, Choices, Method
+from s4d_torch.nn.ssm import SSM
+
+ACTIVATIONS: Registry[type[nn.Module]] = Registry("activation")
+for _name, _activation in {
+    "gelu": nn.GELU,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "none": nn.Identity,
+}.items():
+    ACTIVATIONS.register(_name, _activation)
+
+MIXINGS: Registry[int] = Registry("mixing")  # how many times d_model the linear map is wide
+MIXINGS.register("glu", 2)
+MIXINGS.register("linear", 1)
+MIXINGS.register("none", 0)
+
+
+class SequenceDropout(nn.Module):
+    """Dropout on (batch, length, features); ``tied`` drops a feature at all times or at none."""
+
+    def __init__(self, p: float, tied: bool = False) -> None:
+        super().__init__()
+        validate.fraction("dropout", p)
+        self.p, self.tied = p, tied
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if not self.tied:
+            return nn.functional.dropout(x, self.p)
+        mask = nn.functional.dropout(torch.ones_like(x[:, :1]), self.p)
+        return x * mask
+
+    def extra_repr(self) -> str:
+        return f"{self.p}, tied={self.tied}"
+
+
+class Layer(nn.Module):
+    """SSM with skip D -> activation -> dropout -> mixing (``glu``, ``linear`` or ``none``).
+
+    Used through its rows of Table 1, :class:`S4D`, :class:`S4` and :class:`DSS`, or with any
+    ``method``; single choices can be given by name. ``check_finite`` refuses NaN in the input.
+    """
+
+    base: ClassVar[Method] = METHODS["s4d"]
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int = 64,
+        *,
+        method: Method | None = None,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        tie_dropout: bool = False,
+        mixing: str = "glu",
+        check_finite: bool = False,
+        generator: Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **choices: Unpack[Choices],
+    ) -> None:
+        super().__init__()
+        width = MIXINGS[mixing]
+        self.mixing, self.check_finite = mixing, check_finite
+        self.ssm = SSM(
+            d_model,
+            d_state,
+            method=method or self.base,
+            generator=generator,
+            device=device,
+            dtype=dtype,
+            **choices,
+        )
+        self.activation = ACTIVATIONS[activation]()
+        self.dropout = SequenceDropout(dropout, tie_dropout)
+        self.output = (
+            linear(d_model, width * d_model, generator, device, dtype) if width else nn.Identity()
+        )
+
+    @property
+    def d_model(self) -> int:
+        return self.ssm.d_model
+
+    @property
+    def d_state(self) -> int:
+        return self.ssm.d_state
+
+    @property
+    def method(self) -> Method:
+        return self.ssm.method
+
+    def forward(
+        self,
+        u: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        rate: float = 1.0,
+        return_state: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
+        """u (batch, length, d_model) -> y of the same shape, and the state at the end.
+
+        See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate`` and ``return_state``.
+        """
+        if self.check_finite and isinstance(u, Tensor):
+            validate.finite("u", _valid_part(u, lengths))
+        y, state = self.ssm(u, state, lengths=lengths, rate=rate, return_state=return_state)
+        y = self._mix(self.dropout(self.activation(y)))
+        if lengths is not None:
+            y = torch.where(mask(lengths, y), y, 0.0)
+        return y, state
+
+    def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
+        """One sample: u, y (batch, d_model)."""
+        if self.check_finite and isinstance(u, Tensor):
+            validate.finite("u", u)
+        y, state = self.ssm.step(u, state, rate=rate)
+        return self._mix(self.dropout(self.activation(y)[:, None])[:, 0]), state
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        """A state of zeros, (batch_size, d_model, d_state), in double precision."""
+        return self.ssm.initial_state(batch_size)
+
+    def _mix(self, y: Tensor) -> Tensor:
+        y = self.output(y)
+        return nn.functional.glu(y, dim=-1) if self.mixing == "glu" else y
+
+
+class S4D(Layer):
+    """The diagonal state space layer; by default the paper's base: bilinear, exp, HiPPO-D.
+
+    >>> layer = S4D(d_model=128, d_state=64, init="legs")
+    >>> y, state = layer(torch.randn(8, 1000, 128))
+    """
+
+    base = METHODS["s4d"]
+
+
+class S4(Layer):
+    """The diagonal plus low-rank layer: Cauchy kernel, bilinear, HiPPO."""
+
+    base = METHODS["s4"]
+
+
+class DSS(Layer):
+    """The diagonal layer with a softmax kernel: ZOH, unconstrained A, frozen B.
+
+    Its kernel depends on the length it is normalised over, ``softmax_length``: set it to the
+    length of your sequences.
+    """
+
+    base = METHODS["dss"]
+
+
+def linear(
+    inputs: int,
+    outputs: int,
+    generator: Generator | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Linear:
+    """A linear map with torch's default start, drawn from ``generator``."""
+    layer = nn.Linear(inputs, outputs, device=device, dtype=dtype)
+    if generator is not None:
+        bound = inputs**-0.5
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                draw = torch.rand(parameter.shape, generator=generator, device=generator.device)
+                parameter.copy_(bound * (2 * draw - 1))
+    return layer
+
+
+def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
+    """True where x (batch, length, ...) is inside its sequence; (batch, length, 1)."""
+    lengths = torch.as_tensor(lengths, device=x.device)
+    return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+
+
+def _valid_part(u: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+    if lengths is None or u.ndim != 3 or len(lengths) != u.shape[0]:
+        return u
+    return torch.where(mask(lengths, u), u, 0.0)

@@ -1,0 +1,223 @@
+"""A method is data: every choice of the paper's Table 1 as a field, checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any, TypedDict
+
+from s4d_torch._registry import Registry, unknown
+from s4d_torch.ssm.constraint import CONSTRAINTS
+from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.initialization import (
+    B_STARTS,
+    C_STARTS,
+    DPLR_INITIALIZATIONS,
+    INITIALIZATIONS,
+    split_mixture,
+)
+
+STRUCTURES = ("diagonal", "dplr")
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """What a way to compute the kernel asks of the other choices; None allows every rule."""
+
+    structures: tuple[str, ...]
+    discretizations: tuple[str, ...] | None
+    real_modes: bool
+    instead: str
+
+
+KERNELS: Registry[KernelRule] = Registry("kernel")
+KERNELS.register("vandermonde", KernelRule(("diagonal",), None, True, "kernel='cauchy'"))
+KERNELS.register("softmax", KernelRule(("diagonal",), ("zoh",), True, "kernel='vandermonde'"))
+KERNELS.register(
+    "cauchy", KernelRule(("diagonal", "dplr"), ("bilinear",), False, "kernel='vandermonde'")
+)
+
+
+def _one_of(field: str, value: str, options: tuple[str, ...]) -> None:
+    if value not in options:
+        raise ValueError(unknown(field, value, options))
+
+
+def _either(options: tuple[str, ...]) -> str:
+    return " or ".join(repr(option) for option in options)
+
+
+class Choices(TypedDict, total=False):
+    """The fields of :class:`Method` as keyword arguments of a layer."""
+
+    structure: str
+    kernel: str
+    discretization: str
+    constraint: str
+    init: str
+    B_init: str
+    C_init: str
+    imag_scale: float
+    random_imag: bool
+    random_real: bool
+    train_A: bool
+    train_B: bool
+    train_dt: bool
+    n_ssm: int | None
+    bidirectional: bool
+    dt_min: float
+    dt_max: float
+    softmax_length: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of Table 1 and the options around it; the default is the paper's base S4D.
+
+    An illegal combination fails here, with the legal choices in the message.
+    """
+
+    structure: str = "diagonal"
+    """diagonal, or dplr: diagonal plus a low-rank term, as in S4"""
+    kernel: str = "vandermonde"
+    """how the kernel is computed: vandermonde, softmax (DSS) or cauchy (S4)"""
+    discretization: str = "bilinear"
+    """bilinear, zoh (zero-order hold) or foh (first-order hold)"""
+    constraint: str = "exp"
+    """what keeps Re(A) negative: exp, relu, softplus, or identity (nothing does)"""
+    init: str = "legs"
+    """where A starts; names joined by '+' give each group of channels its own start"""
+    B_init: str = "auto"
+    """where B starts: ones (the paper, for diagonal), hippo (V* B of HiPPO) or hippo-half"""
+    C_init: str = "paper"
+    """C normal with variance 1 of each part (paper), or with E|C|^2 = 1 (official code)"""
+    imag_scale: float = 1.0
+    """a factor on Im(A) at the start"""
+    random_imag: bool = False
+    """draw the positions of Im(A) on its law at random"""
+    random_real: bool = False
+    """draw Re(A) from -U[0, 1] at the start"""
+    train_A: bool = True
+    """train A (and P); otherwise they are buffers"""
+    train_B: bool = True
+    """train B"""
+    train_dt: bool = True
+    """train the step size"""
+    n_ssm: int | None = None
+    """independent copies of A and B; 1 ties them across channels, None gives each its own"""
+    bidirectional: bool = False
+    """a second kernel looks ahead; such a layer cannot be stepped"""
+    dt_min: float = 0.001
+    """smallest step size at the start"""
+    dt_max: float = 0.1
+    """largest step size at the start"""
+    softmax_length: int = 1024
+    """the length a softmax kernel is normalised over: set it to that of your sequences"""
+
+    def __post_init__(self) -> None:
+        _one_of("structure", self.structure, STRUCTURES)
+        rule = KERNELS[self.kernel]
+        DISCRETIZATIONS[self.discretization]
+        CONSTRAINTS[self.constraint]
+        _one_of("B_init", self.B_init, B_STARTS)
+        _one_of("C_init", self.C_init, tuple(C_STARTS))
+        self._check_kernel(rule)
+        self._check_start()
+        self._check_numbers()
+
+    @property
+    def pairs(self) -> bool:
+        """Whether modes stand for conjugate pairs (all but init 'real')."""
+        return self.structure == "dplr" or INITIALIZATIONS[split_mixture(self.init)[0]].pairs
+
+    def replace(self, **choices: Any) -> Method:
+        """This method with some choices changed; unknown names get a suggestion."""
+        names = [field.name for field in fields(self)]
+        for name in choices:
+            if name not in names:
+                raise TypeError(unknown("option", name, names))
+        return replace(self, **choices)
+
+    def _check_kernel(self, rule: KernelRule) -> None:
+        if self.structure not in rule.structures:
+            raise ValueError(
+                f"kernel {self.kernel!r} needs structure {_either(rule.structures)}, "
+                f"got {self.structure!r}; use {rule.instead}"
+            )
+        if rule.discretizations and self.discretization not in rule.discretizations:
+            remedy = (
+                f"discretization={rule.discretizations[0]!r}"
+                if self.structure == "dplr"
+                else rule.instead
+            )
+            raise ValueError(
+                f"kernel {self.kernel!r} needs {_either(rule.discretizations)}, "
+                f"got {self.discretization!r}; use {remedy}"
+            )
+        if not rule.real_modes and not self.pairs:
+            raise ValueError(
+                f"kernel {self.kernel!r} needs complex modes, got init {self.init!r}; "
+                f"use {rule.instead}"
+            )
+
+    def _check_start(self) -> None:
+        names = split_mixture(self.init)
+        if self.structure == "dplr":
+            for name in names:
+                DPLR_INITIALIZATIONS[name]
+            if self.random_imag or self.random_real or self.imag_scale != 1:
+                raise ValueError(
+                    "imag_scale, random_imag and random_real change a diagonal start, "
+                    "got structure 'dplr'; use structure='diagonal'"
+                )
+            return
+        spectra = {name: INITIALIZATIONS[name] for name in names}
+        if len({spectrum.pairs for spectrum in spectra.values()}) > 1:
+            raise ValueError(f"init {self.init!r} mixes real and complex modes; use one kind")
+        lawless = [name for name, spectrum in spectra.items() if not spectrum.law]
+        if self.random_imag and lawless:
+            lawful = [name for name, spectrum in INITIALIZATIONS.items() if spectrum.law]
+            raise ValueError(
+                f"random_imag needs a start with a law for Im(A): {', '.join(lawful)}; "
+                f"got init {self.init!r}"
+            )
+        if not self.pairs and (self.imag_scale != 1 or self.B_init.startswith("hippo")):
+            raise ValueError(
+                "init 'real' has no imaginary part and no HiPPO B; "
+                "leave imag_scale at 1 and B_init at 'auto'"
+            )
+
+    def _check_numbers(self) -> None:
+        if not 0 < self.dt_min <= self.dt_max or not math.isfinite(self.dt_max):
+            raise ValueError(
+                f"need 0 < dt_min <= dt_max, got dt_min={self.dt_min}, dt_max={self.dt_max}"
+            )
+        if not math.isfinite(self.imag_scale) or self.imag_scale <= 0:
+            raise ValueError(f"imag_scale must be a number above 0, got {self.imag_scale}")
+        if self.softmax_length < 1:
+            raise ValueError(f"softmax_length must be at least 1, got {self.softmax_length}")
+        if self.n_ssm is not None and self.n_ssm < 1:
+            raise ValueError(f"n_ssm must be at least 1 (or None), got {self.n_ssm}")
+
+
+METHODS: Registry[Method] = Registry("method")
+METHODS.register("s4d", Method())
+METHODS.register("s4", Method(structure="dplr", kernel="cauchy"))
+METHODS.register(
+    "dss", Method(kernel="softmax", discretization="zoh", constraint="identity", train_B=False)
+)
+
+
+def legal_methods() -> Iterator[Method]:
+    """Every legal structure x kernel x discretization x constraint x init, from the registries."""
+    inits = {"diagonal": list(INITIALIZATIONS), "dplr": list(DPLR_INITIALIZATIONS)}
+    for structure, kernel, discretization, constraint in product(
+        STRUCTURES, KERNELS, DISCRETIZATIONS, CONSTRAINTS
+    ):
+        for init in inits[structure]:
+            try:
+                yield Method(structure, kernel, discretization, constraint, init)
+            except ValueError:  # this combination is not legal
+                continue

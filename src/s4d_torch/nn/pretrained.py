@@ -1,0 +1,158 @@
+"""Weights on disk: ``model.safetensors`` and a versioned ``config.json``; nothing is pickled."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from s4d_torch._registry import unknown
+
+FORMAT_VERSION = 1
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+class Pretrained(nn.Module):
+    """Saving and loading for a module whose ``config`` holds its constructor's arguments."""
+
+    config: dict[str, Any]
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write the weights and the config into ``folder``, each file whole or not at all."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: x.detach().contiguous().cpu() for name, x in self.state_dict().items()}
+        description = {
+            "format": "s4d_torch",
+            "format_version": FORMAT_VERSION,
+            "model": type(self).__name__,
+            "config": self.config,
+        }
+        text = json.dumps(description, indent=2) + "\n"
+        write_atomically(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+        write_atomically(folder / CONFIG, text.encode())
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote, in its precision unless ``dtype`` is given."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"no folder {str(folder)!r}; expected one with {WEIGHTS} and {CONFIG}, "
+                "as save_pretrained writes it"
+            )
+        config = _read_config(folder / CONFIG, cls.__name__, _arguments(cls))
+        tensors = read_tensors(folder / WEIGHTS)
+        saved = [x.dtype for x in tensors.values() if x.is_floating_point()]
+        try:
+            model = cls(**config, dtype=saved[0] if saved else None)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{folder / CONFIG} describes no valid model: {error}") from error
+        _load(model, tensors, folder / WEIGHTS)
+        return model.to(device=device, dtype=dtype)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside ``path`` and rename: a crash or a full disk leaves the old file untouched."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file; a missing, truncated or foreign one gets a clear error."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {str(path)!r}; the folder is not complete")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{str(path)!r} is truncated or not a safetensors file ({error}); save or copy it again"
+        ) from error
+
+
+def _read_config(path: Path, model: str, arguments: list[str]) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {str(path)!r}; the folder is not complete")
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{str(path)!r} is not valid JSON ({error}); save it again") from error
+    if not isinstance(described, dict) or described.get("format") != "s4d_torch":
+        raise ValueError(f"{str(path)!r} was not written by s4d_torch: no 'format': 's4d_torch'")
+    version = described.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"{str(path)!r} has no valid format_version, got {version!r}")
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{str(path)!r} has format version {version}, this release reads up to "
+            f"{FORMAT_VERSION}; upgrade s4d-torch"
+        )
+    if described.get("model") != model:
+        raise ValueError(f"{str(path)!r} holds a {described.get('model')!r}, expected {model!r}")
+    config = described.get("config")
+    if not isinstance(config, dict):
+        raise ValueError(f"{str(path)!r} has no 'config' object")
+    for name in config:
+        if name not in arguments:
+            raise ValueError(f"{str(path)!r}: {unknown('option', name, arguments)}")
+    return config
+
+
+def _arguments(cls: Callable[..., Any]) -> list[str]:
+    return [
+        name
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def _load(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> None:
+    wanted = model.state_dict()
+    missing, foreign = (
+        sorted(wanted.keys() - tensors.keys()),
+        sorted(tensors.keys() - wanted.keys()),
+    )
+    shapes = [
+        f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in wanted.keys() & tensors.keys()
+        if tensors[name].shape != wanted[name].shape
+    ]
+    problems = [
+        f"{what}: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
+        for what, names in (("missing", missing), ("foreign", foreign), ("shape", sorted(shapes)))
+        if names
+    ]
+    if problems:
+        raise ValueError(f"{str(path)!r} does not fit its config; {'; '.join(problems)}")
+    model.load_state_dict(tensors)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,5 @@
+"""The mathematics of state space models: pure functions on tensors, in the order of the flow.
+
+hippo -> initialization -> constraint -> discretization -> pairs -> kernel -> convolution ->
+recurrence
+"""

@@ -1,0 +1,60 @@
+"""Constraints that keep the real part of A negative: a raw parameter behind a decay rate.
+
+``Re(A) = -forward(raw)``, and ``inverse`` finds the raw value of a wanted decay rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from s4d_torch._registry import Registry
+
+# The window methods LegT and FouT start at Re(A) = 0, which no open constraint can reach.
+FLOOR = 1e-4
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A map from a raw parameter to the decay rate ``-Re(A)``, with its inverse.
+
+    ``stable`` says that every raw value gives a decay rate above zero.
+    """
+
+    forward: Callable[[Tensor], Tensor]
+    inverse: Callable[[Tensor], Tensor]
+    stable: bool = True
+
+
+CONSTRAINTS: Registry[Constraint] = Registry("constraint")
+
+CONSTRAINTS.register(
+    "exp",
+    Constraint(forward=torch.exp, inverse=lambda decay: decay.clamp(min=FLOOR).log()),
+)
+CONSTRAINTS.register(
+    "relu",
+    # Starting at least FLOOR above the kink, where the gradient of relu would vanish for good.
+    Constraint(
+        forward=lambda raw: raw.relu() + FLOOR,
+        inverse=lambda decay: (decay - FLOOR).clamp(min=FLOOR),
+    ),
+)
+CONSTRAINTS.register(
+    "softplus",
+    Constraint(
+        # threshold: torch turns linear at 20 by default, which is off by 2e-9
+        forward=lambda raw: softplus(raw, threshold=40.0),
+        inverse=lambda decay: (
+            decay.clamp(min=FLOOR) + (-torch.expm1(-decay.clamp(min=FLOOR))).log()
+        ),
+    ),
+)
+CONSTRAINTS.register(
+    "identity",
+    Constraint(forward=lambda raw: raw, inverse=lambda decay: decay, stable=False),
+)

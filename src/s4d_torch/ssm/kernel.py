@@ -1,0 +1,170 @@
+"""Convolution kernels of state space models, and the basis functions they are made of.
+
+All take their parameters in double precision and round once, at the end: a kernel of length L sees
+angles of up to L times the fastest frequency, where float32 has no digits left.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from s4d_torch.ssm.discretization import DiscreteLowRank
+from s4d_torch.ssm.pairs import from_readout, multiplication, readout, to_real
+
+# Cauchy: complex128 entries of one block of (channels, modes, nodes); 64 MB
+CAUCHY_BLOCK = 2**22
+
+
+def vandermonde(
+    weights: Tensor,
+    log_A: Tensor,
+    length: int,
+    *,
+    pairs: bool = True,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``K_l = 2 Re sum_n weights_n A_n^l`` for l < length, without an N x L matrix.
+
+    weights (..., H, M), log_A (H, M) -> (..., H, length). With l = T i + j, A^l is the product of
+    ``(A^T)^i`` and ``A^j``: two tables of about sqrt(L) powers, then one real matrix product with
+    inner size 2M. The tables are made in double precision and rounded to ``dtype``.
+    """
+    dtype = dtype or weights.real.dtype
+    inner_steps = block_length(length)
+    outer_steps = -(-length // inner_steps)
+    lead = weights.shape[:-2]
+    steps = torch.arange(max(inner_steps, outer_steps), device=log_A.device, dtype=log_A.real.dtype)
+    inner = powers(log_A, steps[:inner_steps])  # (H, T, M)
+    outer = powers(log_A, inner_steps * steps[:outer_steps])  # (H, I, M)
+    weighted = weights.flatten(0, -3)[:, :, None] if lead else weights[None, :, None]
+    rows = to_real(weighted * outer, pairs).to(dtype)  # (G, H, I, S)
+    columns = readout(inner, pairs).to(dtype)  # (H, T, S)
+    blocks = torch.matmul(rows.transpose(0, 1).flatten(1, 2), columns.mT)  # (H, G I, T)
+    kernel = blocks.unflatten(1, (-1, outer_steps)).flatten(2).transpose(0, 1)[..., :length]
+    return kernel.unflatten(0, lead) if lead else kernel[0]
+
+
+def softmax(
+    weights: Tensor,
+    log_A: Tensor,
+    length: int,
+    *,
+    horizon: Tensor,
+    pairs: bool = True,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The DSS kernel: Vandermonde with each weight divided by ``e^horizon - 1``.
+
+    ``horizon`` (H, M) is ``A dt L`` for the length L that the softmax is taken over. A mode that
+    grows is written from its end, ``e^(l log A - horizon)``, so no power overflows below L.
+    """
+    grows = log_A.real > 0
+    none = torch.zeros_like(weights)
+    still = torch.zeros_like(log_A)
+    decaying = torch.where(grows, none, weights / torch.expm1(torch.where(grows, -1.0, horizon)))
+    kernel = vandermonde(
+        decaying, torch.where(grows, still, log_A), length, pairs=pairs, dtype=dtype
+    )
+    if not torch.compiler.is_compiling() and not bool(grows.any()):
+        return kernel
+    back = torch.where(grows, -log_A, still)  # one step back in time, a decay
+    end = torch.where(grows, length * log_A - horizon, still)
+    growing = torch.where(grows, weights / -torch.expm1(torch.where(grows, -horizon, -1.0)), none)
+    reversed_kernel = vandermonde(
+        growing * torch.exp(end + back), back, length, pairs=pairs, dtype=dtype
+    )
+    return kernel + reversed_kernel.flip(-1)
+
+
+def cauchy(
+    A: Tensor, P: Tensor, B: Tensor, C: Tensor, dt: Tensor, step: DiscreteLowRank, length: int
+) -> Tensor:
+    """The kernel of ``diag(A) - P P*`` under the bilinear rule, from its generating function.
+
+    A, B (H, M), P (H, rank, M), C (..., H, M), dt (H, 1), ``step`` their discrete form ->
+    (..., H, length). At the nodes z with ``z^L = -1``, sum_l K_l z^l = C~ (I - z A_bar)^-1 B_bar
+    where ``C~ = C (I + A_bar^L)``, and
+
+        (I - z A_bar)^-1 B_bar = ((1 - z) I - (1 + z) dt/2 (diag(A) - P P*))^-1 dt B
+
+    is four Cauchy sums and a small inverse (Woodbury). These nodes keep clear of z = 1, where a
+    frequency of 0 is singular, and this form of z = -1, where the usual one is. Nodes are taken in
+    blocks, computed again in the backward pass, so memory stays bounded.
+    """
+    lead = C.shape[:-2]
+    C = C.reshape(-1, *C.shape[-2:]).transpose(0, 1)  # (H, G, M)
+    rows = readout(C)
+    rows = rows + rows @ torch.linalg.matrix_power(dense(step), length)
+    left = torch.cat([2 * from_readout(rows), P.conj()], dim=-2)  # (H, G + rank, M)
+    right = torch.cat([(dt * B)[:, None], P], dim=-2)  # (H, 1 + rank, M)
+    pairs = left[:, :, None] * right[:, None]  # (H, G + rank, 1 + rank, M)
+    half = -(-length // 2)
+    angle = torch.pi / length * (2 * torch.arange(half, device=A.device, dtype=dt.dtype) + 1)
+    z = torch.polar(torch.ones_like(angle), angle)
+    block = max(1, CAUCHY_BLOCK // A.numel())
+    spectrum = torch.cat(
+        [
+            checkpoint(_resolvent, A, dt, pairs, part, lead.numel(), use_reentrant=False)
+            for part in z.split(block)
+        ],
+        dim=-1,
+    )  # (H, G, half)
+    whole = torch.cat([spectrum, spectrum[..., : length // 2].conj().flip(-1)], dim=-1)
+    turn = -torch.pi / length * torch.arange(length, device=A.device, dtype=dt.dtype)
+    samples = torch.fft.fft(whole, norm="forward") * torch.polar(torch.ones_like(turn), turn)
+    return samples.real.transpose(0, 1).reshape(*lead, -1, length)
+
+
+def _resolvent(A: Tensor, dt: Tensor, pairs: Tensor, z: Tensor, outputs: int) -> Tensor:
+    """``C~ ((1-z) I - (1+z) dt/2 (diag(A) - P P*))^-1 dt B`` at the nodes z; (H, outputs, nodes).
+
+    The form ``f^T g(A) v`` on conjugate pairs is ``Re(w) `` and ``Re(w conj A)`` over a real
+    quadratic in A, for w the product of the modes of f and v.
+    """
+    a = 1 - z  # (nodes,)
+    b = 0.5 * (1 + z) * dt  # (H, nodes)
+    scaled = A[..., None] * b[:, None]
+    scaled_conjugate = A.conj()[..., None] * b[:, None]
+    inverse = 1 / ((a - scaled) * (a - scaled_conjugate))  # (H, M, nodes)
+    numerators = torch.stack([pairs.real, (pairs * A.conj()[:, None, None]).real], dim=1)
+    sums = numerators.flatten(1, 3) @ torch.view_as_real(inverse).flatten(2)  # real products
+    sums = torch.view_as_complex(sums.unflatten(-1, (-1, 2))).unflatten(1, numerators.shape[1:4])
+    form = sums[:, 0] * a - sums[:, 1] * b[:, None, None]  # (H, G + rank, 1 + rank, nodes)
+    form = form.movedim(-1, 1)  # (H, nodes, G + rank, 1 + rank)
+    read, low_rank = form[:, :, :outputs], form[:, :, outputs:]
+    rank = low_rank.shape[-2]
+    gain = (2 * b)[..., None, None]
+    core = torch.eye(rank, dtype=form.dtype, device=form.device) + gain * low_rank[..., 1:]
+    correction = read[..., 1:] @ _small_inverse(core) @ low_rank[..., :1]
+    return (read[..., :1] - gain * correction)[..., 0].transpose(1, 2)
+
+
+def _small_inverse(matrix: Tensor) -> Tensor:
+    return 1 / matrix if matrix.shape[-1] == 1 else torch.linalg.inv(matrix)
+
+
+def dense(step: DiscreteLowRank) -> Tensor:
+    """A_bar of a DPLR step as a real matrix on conjugate pairs, (H, 2M, 2M)."""
+    left = to_real(step.left.mT).mT
+    right = readout(step.right) / 2
+    return multiplication(step.diagonal) - left @ right
+
+
+def basis(A: Tensor, B: Tensor, t: Tensor) -> Tensor:
+    """The continuous basis functions ``K_n(t) = e^(t A_n) B_n``; (..., M, *t.shape)."""
+    shape = (*A.shape, *[1] * t.ndim)
+    return torch.exp(A.reshape(shape) * t) * B.reshape(shape)
+
+
+def powers(log_A: Tensor, exponents: Tensor) -> Tensor:
+    """``A^l`` for each l of ``exponents``; (H, M), (T,) -> (H, T, M)."""
+    return torch.exp(log_A[..., None, :] * exponents[:, None])
+
+
+def block_length(length: int) -> int:
+    """The power of two nearest to sqrt(length): it makes both tables of powers short."""
+    return int(2 ** round(math.log2(max(length, 1)) / 2))

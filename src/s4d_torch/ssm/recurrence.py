@@ -1,0 +1,221 @@
+"""The recurrence: single steps, and a scan over chunks with the state carried from one to the next.
+
+A system is one discrete step, ``y = C (s + B_now u)`` and ``s <- A_bar s + B_next u``, for each of
+H channels. The state is a real vector of S numbers per channel (see ``pairs``), always in double
+precision: a rounded A_bar would drift away from the convolution over thousands of steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
+from s4d_torch.ssm.kernel import dense, powers
+from s4d_torch.ssm.pairs import readout, to_complex, to_real
+
+
+class System(Protocol):
+    """One step of H independent systems, and what a chunk of many steps needs of it."""
+
+    @property
+    def direct(self) -> Tensor:
+        """``C B_now``, what reaches the output at once; (H,)."""
+        ...
+
+    @property
+    def output(self) -> Tensor:
+        """C as a real row over the state; (H, S)."""
+        ...
+
+    @property
+    def input(self) -> Tensor:
+        """B_next as a real column; (H, S)."""
+        ...
+
+    def power(self, steps: int) -> Tensor:
+        """``A_bar^steps`` in the system's own form, for :meth:`apply`."""
+        ...
+
+    def apply(self, power: Tensor, state: Tensor) -> Tensor:
+        """A power of A_bar times a state (batch, H, S)."""
+        ...
+
+    def advance(self, state: Tensor, steps: Tensor) -> Tensor:
+        """``A_bar^steps s`` with a number of steps for each sequence, (batch,)."""
+        ...
+
+    def outputs(self, length: int) -> Tensor:
+        """``C A_bar^j`` for j < length; (H, length, S)."""
+        ...
+
+    def inputs(self, length: int) -> Tensor:
+        """``A_bar^(length-1-j) B_next`` for j < length; (H, length, S)."""
+        ...
+
+
+@dataclass(frozen=True)
+class DiagonalSystem:
+    """A system whose A_bar is diagonal; C (H, M) complex."""
+
+    step: Discrete
+    C: Tensor
+    pairs: bool = True
+
+    @cached_property
+    def direct(self) -> Tensor:
+        total = (self.C * self.step.B_now).sum(-1).real
+        return 2 * total if self.pairs else total
+
+    @cached_property
+    def output(self) -> Tensor:
+        return readout(self.C, self.pairs)
+
+    @cached_property
+    def input(self) -> Tensor:
+        return to_real(self.step.into_state, self.pairs)
+
+    def power(self, steps: int) -> Tensor:
+        return torch.exp(self.step.log_A * steps)
+
+    def apply(self, power: Tensor, state: Tensor) -> Tensor:
+        return to_real(power * to_complex(state, self.pairs), self.pairs)
+
+    def advance(self, state: Tensor, steps: Tensor) -> Tensor:
+        count = steps.to(self.step.log_A.real.dtype)[:, None, None]
+        return self.apply(torch.exp(self.step.log_A * count), state)
+
+    def outputs(self, length: int) -> Tensor:
+        return readout(self.C[:, None] * powers(self.step.log_A, self._steps(length)), self.pairs)
+
+    def inputs(self, length: int) -> Tensor:
+        table = powers(self.step.log_A, self._steps(length).flip(0))
+        return to_real(table * self.step.into_state[:, None], self.pairs)
+
+    def _steps(self, length: int) -> Tensor:
+        log_A = self.step.log_A
+        return torch.arange(length, device=log_A.device, dtype=log_A.real.dtype)
+
+
+@dataclass(frozen=True)
+class DenseSystem:
+    """A system with a full real A_bar (H, S, S); B_now and output (H, S)."""
+
+    A_bar: Tensor
+    B_now: Tensor
+    output: Tensor
+
+    @classmethod
+    def from_low_rank(cls, step: DiscreteLowRank, C: Tensor) -> DenseSystem:
+        return cls(dense(step), to_real(step.B_now), readout(C))
+
+    @cached_property
+    def direct(self) -> Tensor:
+        return (self.output * self.B_now).sum(-1)
+
+    @cached_property
+    def input(self) -> Tensor:
+        return (self.A_bar @ self.B_now[..., None])[..., 0]
+
+    def power(self, steps: int) -> Tensor:
+        return torch.linalg.matrix_power(self.A_bar, steps)
+
+    def apply(self, power: Tensor, state: Tensor) -> Tensor:
+        return torch.matmul(state.transpose(0, 1), power.mT).transpose(0, 1)
+
+    def advance(self, state: Tensor, steps: Tensor) -> Tensor:
+        power, left = self.A_bar, steps
+        while bool((left > 0).any()):  # binary powers, each sequence taking the ones it needs
+            odd = (left % 2 == 1)[:, None, None]
+            state = torch.where(odd, self.apply(power, state), state)
+            power, left = power @ power, left // 2
+        return state
+
+    def outputs(self, length: int) -> Tensor:
+        return _krylov(self.A_bar, self.output, length)
+
+    def inputs(self, length: int) -> Tensor:
+        return _krylov(self.A_bar.mT, self.input, length).flip(1)
+
+
+def step(system: System, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """One sample: u (batch, H), state (batch, H, S) -> y (batch, H) and the next state."""
+    y = (state * system.output).sum(-1) + system.direct * u
+    state = system.apply(system.power(1), state) + system.input * u[..., None]
+    return y.to(u.dtype), state
+
+
+def scan(system: System, u: Tensor, state: Tensor, *, chunk: int = 64) -> tuple[Tensor, Tensor]:
+    """A sequence in chunks: u (batch, H, L), state (batch, H, S) -> y (batch, H, L), end state.
+
+    Inside a chunk of T samples the output is a T x T Toeplitz product plus what the state at its
+    start still sends; the states at the starts follow one another with ``A_bar^T``.
+    """
+    length = u.shape[-1]
+    whole = length // chunk * chunk
+    ys = []
+    for part in (u[..., :whole], u[..., whole:]):
+        if part.shape[-1]:
+            y, state = _scan_whole(system, part, state, min(chunk, part.shape[-1]))
+            ys.append(y)
+    return torch.cat(ys, dim=-1), state
+
+
+def _scan_whole(system: System, u: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    dtype, blocks = u.dtype, u.unflatten(-1, (-1, chunk)).transpose(0, 1)  # (H, batch, I, T)
+    inputs, outputs = system.inputs(chunk), system.outputs(chunk)  # (H, T, S)
+    added = torch.matmul(blocks, inputs.to(dtype)[:, None]).to(state.dtype)  # (H, batch, I, S)
+    starts, power = [], system.power(chunk)
+    for i in range(blocks.shape[2]):
+        starts.append(state.transpose(0, 1))
+        state = system.apply(power, state) + added[:, :, i].transpose(0, 1)
+    kernel = torch.cat(
+        [system.direct[:, None], (outputs[:, :-1] * system.input[:, None]).sum(-1)], dim=-1
+    )  # (H, T)
+    y = torch.matmul(blocks, toeplitz(kernel).to(dtype)[:, None])
+    y = y + torch.matmul(torch.stack(starts, 2).to(dtype), outputs.to(dtype).mT[:, None])
+    return y.flatten(2).transpose(0, 1), state
+
+
+def end_state(
+    system: System, u: Tensor, state: Tensor | None, lengths: Tensor | None = None
+) -> Tensor:
+    """The state after u (batch, H, L), or after the first ``lengths`` samples of each sequence."""
+    length = u.shape[-1]
+    if lengths is not None:  # align the ends: zeros before the first sample leave a zero state
+        place = torch.arange(length, device=u.device) + (lengths - length)[:, None]
+        u = u.gather(-1, place.clamp(min=0)[:, None].expand_as(u))
+        u = torch.where((place >= 0)[:, None], u, torch.zeros_like(u))
+    chunk = min(64, length)
+    blocks = torch.nn.functional.pad(u, (-length % chunk, 0)).unflatten(-1, (-1, chunk))
+    added = torch.matmul(blocks.transpose(0, 1), system.inputs(chunk).to(u.dtype)[:, None])
+    added = added.to(system.input.dtype).transpose(0, 1)  # (batch, H, I, S)
+    total, power = added[:, :, 0], system.power(chunk)
+    for i in range(1, added.shape[2]):
+        total = system.apply(power, total) + added[:, :, i]
+    if state is None:
+        return total
+    if lengths is None:
+        return total + system.apply(system.power(length), state)
+    return total + system.advance(state, lengths)
+
+
+def toeplitz(kernel: Tensor) -> Tensor:
+    """The upper triangular matrix ``M[s, t] = kernel[t - s]``, so that ``u @ M`` is causal."""
+    size = kernel.shape[-1]
+    lag = torch.arange(size, device=kernel.device)
+    lag = lag[None, :] - lag[:, None]
+    return torch.where(lag >= 0, kernel[..., lag.clamp(min=0)], 0.0)
+
+
+def _krylov(matrix: Tensor, row: Tensor, length: int) -> Tensor:
+    """``row matrix^j`` for j < length, by doubling: (H, S, S), (H, S) -> (H, length, S)."""
+    rows = row[:, None]
+    while rows.shape[1] < length:
+        rows = torch.cat([rows, rows @ matrix], dim=1)
+        matrix = matrix @ matrix
+    return rows[:, :length]

@@ -1,0 +1,37 @@
+"""What every test needs: calm threads, reproducible examples, the folder of external files."""
+
+import os
+from pathlib import Path
+
+# Before torch is imported: idle OpenMP threads that spin make parallel tests many times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # also for the processes that tests start
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+# The same examples in every run, and no verdict that depends on the clock.
+settings.register_profile(
+    "s4d",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("s4d")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of external files: `S4D_TEST_SHARED`, or `shared` beside the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared"
+    folder = Path(os.environ.get("S4D_TEST_SHARED") or beside)
+    if not folder.is_dir():
+        pytest.skip(f"no folder of external files at {folder}; set S4D_TEST_SHARED to one")
+    return folder
