@@ -13,7 +13,7 @@ from s4d_torch.nn.method import METHODS, Choices, Method
 from s4d_torch.ssm import convolution, initialization, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
-from s4d_torch.ssm.kernel import cauchy, softmax, vandermonde
+from s4d_torch.ssm.kernel import cauchy, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
 
 T = TypeVar("T")
@@ -162,33 +162,16 @@ class SSM(nn.Module):
         return self._kept(("kernel", length, rate), lambda: self._kernel(length, rate))
 
     def _kernel(self, length: int, rate: float) -> Tensor:
-        dtype, pairs, C = self._compute_dtype, self.method.pairs, self.C
+        C, pairs = self.C, self.method.pairs
         if self.method.kernel == "cauchy":
-            P = (
-                self.P
-                if self.method.structure == "dplr"
-                else self.B.new_zeros(self.B[:, None].shape)
-            )
-            dt = rate * self.dt[:, None]
-            step = bilinear_low_rank(self.A, P, self.B, dt)
-            return cauchy(self.A, P, self.B, C, dt, step, length).to(dtype)
-        step_ = self._discrete(rate)
-        if self.method.kernel == "softmax":
-            return softmax(
-                C * step_.B_now,
-                step_.log_A,
-                length,
-                horizon=self._horizon,
-                pairs=pairs,
-                dtype=dtype,
-            )
-        if step_.B_next is None:
-            return vandermonde(C * step_.B_now, step_.log_A, length, pairs=pairs, dtype=dtype)
-        now = (C * step_.B_now).real.sum(-1, keepdim=True) * (2 if pairs else 1)
-        later = vandermonde(
-            C * step_.B_next, step_.log_A, max(length - 1, 1), pairs=pairs, dtype=dtype
-        )
-        return torch.cat([now.to(dtype), later[..., : length - 1]], dim=-1)
+            A, B, dt = self.A, self.B, rate * self.dt[:, None]
+            P = self.P if self.method.structure == "dplr" else torch.zeros_like(B)[:, None]
+            K = cauchy(A, P, B, C, dt, bilinear_low_rank(A, P, B, dt), length)
+        elif self.method.kernel == "softmax":
+            K = softmax(self._discrete(rate), C, self._horizon, length, pairs=pairs)
+        else:
+            K = vandermonde(self._discrete(rate), C, length, pairs=pairs)
+        return K.to(self._compute_dtype)
 
     def _discrete(self, rate: float) -> Discrete:
         rule = DISCRETIZATIONS[self.method.discretization]
@@ -208,13 +191,7 @@ class SSM(nn.Module):
             return DenseSystem.from_low_rank(step, self.C)
         discrete, C = self._discrete(rate), self.C
         if self.method.kernel == "softmax":
-            # the part of the normaliser that may overflow, e^horizon of a growing mode, goes to B
-            horizon = self._horizon
-            grows = horizon.real > 0
-            size = torch.where(grows, -horizon, horizon)
-            C = C / torch.where(grows, -1.0, 1.0) / torch.expm1(size)
-            shrink = torch.exp(torch.where(grows, size, torch.zeros_like(size)))
-            discrete = discrete._replace(B_now=discrete.B_now * shrink)
+            discrete, C = softmax_step(discrete, C, self._horizon)
         return DiagonalSystem(discrete, C, self.method.pairs)
 
     # -- calls -------------------------------------------------------------------------------

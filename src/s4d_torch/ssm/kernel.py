@@ -7,77 +7,84 @@ angles of up to L times the fastest frequency, where float32 has no digits left.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from s4d_torch.ssm.discretization import DiscreteLowRank
+from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
 from s4d_torch.ssm.pairs import from_readout, multiplication, readout, to_real
 
 # Cauchy: complex128 entries of one block of (channels, modes, nodes); 64 MB
 CAUCHY_BLOCK = 2**22
 
 
-def vandermonde(
-    weights: Tensor,
-    log_A: Tensor,
-    length: int,
-    *,
-    pairs: bool = True,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """``K_l = 2 Re sum_n weights_n A_n^l`` for l < length, without an N x L matrix.
+def vandermonde(step: Discrete, C: Tensor, length: int, *, pairs: bool = True) -> Tensor:
+    """``K_0 = C B_now``, ``K_l = C A_bar^(l-1) B_next``: C (..., H, M) -> (..., H, length) real.
+
+    For a rule that looks at one sample this is ``K_l = C A_bar^l B_bar``.
+    """
+    if step.B_next is None:
+        return power_sum(C * step.B_now, step.log_A, length, pairs=pairs)
+    now = (2 if pairs else 1) * (C * step.B_now).real.sum(-1, keepdim=True)
+    later = power_sum(C * step.B_next, step.log_A, max(length - 1, 1), pairs=pairs)
+    return torch.cat([now, later[..., : length - 1]], dim=-1)
+
+
+def power_sum(weights: Tensor, log_A: Tensor, length: int, *, pairs: bool = True) -> Tensor:
+    """``2 Re sum_n weights_n A_n^l`` for l < length, without an N x L matrix.
 
     weights (..., H, M), log_A (H, M) -> (..., H, length). With l = T i + j, A^l is the product of
     ``(A^T)^i`` and ``A^j``: two tables of about sqrt(L) powers, then one real matrix product with
-    inner size 2M. The tables are made in double precision and rounded to ``dtype``.
+    inner size 2M. The product is double precision too: modes may cancel, and a sum in float32
+    would be off by 1e-5 of the largest |K|.
     """
-    dtype = dtype or weights.real.dtype
     inner_steps = block_length(length)
     outer_steps = -(-length // inner_steps)
     lead = weights.shape[:-2]
     steps = torch.arange(max(inner_steps, outer_steps), device=log_A.device, dtype=log_A.real.dtype)
     inner = powers(log_A, steps[:inner_steps])  # (H, T, M)
     outer = powers(log_A, inner_steps * steps[:outer_steps])  # (H, I, M)
-    weighted = weights.flatten(0, -3)[:, :, None] if lead else weights[None, :, None]
-    rows = to_real(weighted * outer, pairs).to(dtype)  # (G, H, I, S)
-    columns = readout(inner, pairs).to(dtype)  # (H, T, S)
+    rows = to_real(weights.reshape(-1, *log_A.shape)[:, :, None] * outer, pairs)  # (G, H, I, S)
+    columns = readout(inner, pairs)  # (H, T, S)
     blocks = torch.matmul(rows.transpose(0, 1).flatten(1, 2), columns.mT)  # (H, G I, T)
-    kernel = blocks.unflatten(1, (-1, outer_steps)).flatten(2).transpose(0, 1)[..., :length]
-    return kernel.unflatten(0, lead) if lead else kernel[0]
+    sums = blocks.unflatten(1, (-1, outer_steps)).flatten(2).transpose(0, 1)[..., :length]
+    return sums.reshape(*lead, -1, length)
 
 
 def softmax(
-    weights: Tensor,
-    log_A: Tensor,
-    length: int,
-    *,
-    horizon: Tensor,
-    pairs: bool = True,
-    dtype: torch.dtype | None = None,
+    step: Discrete, C: Tensor, horizon: Tensor, length: int, *, pairs: bool = True
 ) -> Tensor:
-    """The DSS kernel: Vandermonde with each weight divided by ``e^horizon - 1``.
+    """The DSS kernel: Vandermonde with each mode divided by ``e^horizon - 1``.
 
     ``horizon`` (H, M) is ``A dt L`` for the length L that the softmax is taken over. A mode that
     grows is written from its end, ``e^(l log A - horizon)``, so no power overflows below L.
     """
+    weights, log_A = C * step.B_now, step.log_A
     grows = log_A.real > 0
-    none = torch.zeros_like(weights)
-    still = torch.zeros_like(log_A)
-    decaying = torch.where(grows, none, weights / torch.expm1(torch.where(grows, -1.0, horizon)))
-    kernel = vandermonde(
-        decaying, torch.where(grows, still, log_A), length, pairs=pairs, dtype=dtype
-    )
+    none, still = torch.zeros_like(weights), torch.zeros_like(log_A)
+    normalizer = torch.expm1(torch.where(grows, -horizon, horizon))
+    decaying = torch.where(grows, none, weights / normalizer)
+    kernel = power_sum(decaying, torch.where(grows, still, log_A), length, pairs=pairs)
     if not torch.compiler.is_compiling() and not bool(grows.any()):
         return kernel
     back = torch.where(grows, -log_A, still)  # one step back in time, a decay
     end = torch.where(grows, length * log_A - horizon, still)
-    growing = torch.where(grows, weights / -torch.expm1(torch.where(grows, -horizon, -1.0)), none)
-    reversed_kernel = vandermonde(
-        growing * torch.exp(end + back), back, length, pairs=pairs, dtype=dtype
-    )
-    return kernel + reversed_kernel.flip(-1)
+    growing = torch.where(grows, -weights / normalizer, none) * torch.exp(end + back)
+    return kernel + power_sum(growing, back, length, pairs=pairs).flip(-1)
+
+
+def softmax_step(step: Discrete, C: Tensor, horizon: Tensor) -> tuple[Discrete, Tensor]:
+    """The step and C of a system whose kernel is :func:`softmax`, for the recurrence.
+
+    The factor of the normaliser that would overflow, e^horizon of a growing mode, goes to B.
+    """
+    grows = horizon.real > 0
+    away = torch.where(grows, -horizon, horizon)  # the sign that decays
+    shrink = torch.exp(torch.where(grows, away, torch.zeros_like(away)))
+    C = C / torch.expm1(away) * torch.where(grows, -1.0, 1.0)
+    return step._replace(B_now=step.B_now * shrink), C
 
 
 def cauchy(
@@ -105,14 +112,11 @@ def cauchy(
     half = -(-length // 2)
     angle = torch.pi / length * (2 * torch.arange(half, device=A.device, dtype=dt.dtype) + 1)
     z = torch.polar(torch.ones_like(angle), angle)
-    block = max(1, CAUCHY_BLOCK // A.numel())
-    spectrum = torch.cat(
-        [
-            checkpoint(_resolvent, A, dt, pairs, part, lead.numel(), use_reentrant=False)
-            for part in z.split(block)
-        ],
-        dim=-1,
-    )  # (H, G, half)
+    parts = z.split(max(1, CAUCHY_BLOCK // A.numel()))
+    # a compiler chooses by itself what to compute again, and an export has no backward pass
+    again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    resolvent = partial(checkpoint, _resolvent, use_reentrant=False) if again else _resolvent
+    spectrum = torch.cat([resolvent(A, dt, pairs, part, lead.numel()) for part in parts], dim=-1)
     whole = torch.cat([spectrum, spectrum[..., : length // 2].conj().flip(-1)], dim=-1)
     turn = -torch.pi / length * torch.arange(length, device=A.device, dtype=dt.dtype)
     samples = torch.fft.fft(whole, norm="forward") * torch.polar(torch.ones_like(turn), turn)

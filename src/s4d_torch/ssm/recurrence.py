@@ -7,8 +7,7 @@ precision: a rounded A_bar would drift away from the convolution over thousands 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -58,26 +57,22 @@ class System(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class DiagonalSystem:
     """A system whose A_bar is diagonal; C (H, M) complex."""
 
     step: Discrete
     C: Tensor
     pairs: bool = True
+    direct: Tensor = field(init=False)
+    output: Tensor = field(init=False)
+    input: Tensor = field(init=False)
 
-    @cached_property
-    def direct(self) -> Tensor:
+    def __post_init__(self) -> None:  # no cached_property: torch.compile stops at its lock
         total = (self.C * self.step.B_now).sum(-1).real
-        return 2 * total if self.pairs else total
-
-    @cached_property
-    def output(self) -> Tensor:
-        return readout(self.C, self.pairs)
-
-    @cached_property
-    def input(self) -> Tensor:
-        return to_real(self.step.into_state, self.pairs)
+        self.direct = 2 * total if self.pairs else total
+        self.output = readout(self.C, self.pairs)
+        self.input = to_real(self.step.into_state, self.pairs)
 
     def power(self, steps: int) -> Tensor:
         return torch.exp(self.step.log_A * steps)
@@ -101,25 +96,23 @@ class DiagonalSystem:
         return torch.arange(length, device=log_A.device, dtype=log_A.real.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass
 class DenseSystem:
     """A system with a full real A_bar (H, S, S); B_now and output (H, S)."""
 
     A_bar: Tensor
     B_now: Tensor
     output: Tensor
+    direct: Tensor = field(init=False)
+    input: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.direct = (self.output * self.B_now).sum(-1)
+        self.input = (self.A_bar @ self.B_now[..., None])[..., 0]
 
     @classmethod
     def from_low_rank(cls, step: DiscreteLowRank, C: Tensor) -> DenseSystem:
         return cls(dense(step), to_real(step.B_now), readout(C))
-
-    @cached_property
-    def direct(self) -> Tensor:
-        return (self.output * self.B_now).sum(-1)
-
-    @cached_property
-    def input(self) -> Tensor:
-        return (self.A_bar @ self.B_now[..., None])[..., 0]
 
     def power(self, steps: int) -> Tensor:
         return torch.linalg.matrix_power(self.A_bar, steps)

@@ -1,0 +1,5 @@
+"""The paper's figures as functions."""
+
+from s4d_torch.paper.figures import FIGURES, save_figure
+
+__all__ = ["FIGURES", "save_figure"]
