@@ -1,0 +1,66 @@
+"""``s4d methods``: the paper's Table 1, and every choice there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from s4d_torch.nn.method import KERNELS, METHODS, STRUCTURES
+from s4d_torch.ssm.constraint import CONSTRAINTS
+from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.initialization import DPLR_INITIALIZATIONS, INITIALIZATIONS
+
+COLUMNS = ("structure", "kernel", "discretization", "constraint", "train_B", "init")
+
+
+@dataclass(frozen=True)
+class Methods:
+    """Show S4, DSS and S4D as combinations of choices, and what there is to choose from."""
+
+    def run(self, console: Console) -> None:
+        console.print(methods_table(), choices_table())
+
+
+def methods_table() -> Table:
+    """Table 1: one row for each registered method."""
+    table = _table("method", *COLUMNS, title="Methods (Table 1 of the paper)")
+    for name, method in METHODS.items():
+        table.add_row(name, *(_show(getattr(method, column)) for column in COLUMNS))
+    return table
+
+
+def choices_table() -> Table:
+    """Each choice by its name, and what it goes together with."""
+    table = _table("choice", "values", "goes with", title="Choices")
+    table.add_row("structure", ", ".join(STRUCTURES), "")
+    for name, rule in KERNELS.items():
+        needs = [f"structure {' or '.join(rule.structures)}"]
+        if rule.discretizations:
+            needs.append(f"discretization {' or '.join(rule.discretizations)}")
+        if not rule.real_modes:
+            needs.append("no init real")
+        table.add_row("kernel", name, ", ".join(needs))
+    table.add_row("discretization", ", ".join(DISCRETIZATIONS), "")
+    table.add_row("constraint", ", ".join(CONSTRAINTS), "")
+    table.add_row("init", ", ".join(INITIALIZATIONS), "structure diagonal")
+    table.add_row("init", ", ".join(DPLR_INITIALIZATIONS), "structure dplr")
+    return table
+
+
+def _table(*columns: str, title: str) -> Table:
+    # without vertical lines and with narrow gaps Table 1 fits into 80 columns
+    return Table(
+        *columns,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def _show(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
