@@ -44,8 +44,8 @@ class System(Protocol):
         """A power of A_bar times a state (batch, H, S)."""
         ...
 
-    def advance(self, state: Tensor, steps: Tensor) -> Tensor:
-        """``A_bar^steps s`` with a number of steps for each sequence, (batch,)."""
+    def advance(self, state: Tensor, steps: Tensor, most: int) -> Tensor:
+        """``A_bar^steps s`` with a number of steps up to ``most`` for each sequence, (batch,)."""
         ...
 
     def outputs(self, length: int) -> Tensor:
@@ -80,7 +80,7 @@ class DiagonalSystem:
     def apply(self, power: Tensor, state: Tensor) -> Tensor:
         return to_real(power * to_complex(state, self.pairs), self.pairs)
 
-    def advance(self, state: Tensor, steps: Tensor) -> Tensor:
+    def advance(self, state: Tensor, steps: Tensor, most: int) -> Tensor:
         count = steps.to(self.step.log_A.real.dtype)[:, None, None]
         return self.apply(torch.exp(self.step.log_A * count), state)
 
@@ -120,9 +120,9 @@ class DenseSystem:
     def apply(self, power: Tensor, state: Tensor) -> Tensor:
         return torch.matmul(state.transpose(0, 1), power.mT).transpose(0, 1)
 
-    def advance(self, state: Tensor, steps: Tensor) -> Tensor:
+    def advance(self, state: Tensor, steps: Tensor, most: int) -> Tensor:
         power, left = self.A_bar, steps
-        while bool((left > 0).any()):  # binary powers, each sequence taking the ones it needs
+        for _ in range(most.bit_length()):  # binary powers, each sequence taking what it needs
             odd = (left % 2 == 1)[:, None, None]
             state = torch.where(odd, self.apply(power, state), state)
             power, left = power @ power, left // 2
@@ -194,7 +194,7 @@ def end_state(
         return total
     if lengths is None:
         return total + system.apply(system.power(length), state)
-    return total + system.advance(state, lengths)
+    return total + system.advance(state, lengths, length)
 
 
 def toeplitz(kernel: Tensor) -> Tensor:
