@@ -150,6 +150,7 @@ class Block(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        validate.flag("prenorm", prenorm)
         self.prenorm = prenorm
         self.norm = NORMS[norm](layer.d_model, device=device, dtype=dtype)
         self.layer = layer

@@ -7,11 +7,13 @@ from typing import ClassVar, Unpack
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import skip_init
 
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
-from s4d_torch.nn.method import METHODS, Choices, Method
+from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.ssm import SSM
+from s4d_torch.ssm.initialization import uniform
 
 ACTIVATIONS: Registry[type[nn.Module]] = Registry("activation")
 for _name, _activation in {
@@ -35,6 +37,7 @@ class SequenceDropout(nn.Module):
     def __init__(self, p: float, tied: bool = False) -> None:
         super().__init__()
         validate.fraction("dropout", p)
+        validate.flag("tie_dropout", tied)
         self.p, self.tied = p, tied
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,7 +56,8 @@ class Layer(nn.Module):
     """SSM with skip D -> activation -> dropout -> mixing (``glu``, ``linear`` or ``none``).
 
     Used through its rows of Table 1, :class:`S4D`, :class:`S4` and :class:`DSS`, or with any
-    ``method``; single choices can be given by name. ``check_finite`` refuses NaN in the input.
+    ``method``; single choices can be given by name. ``check_finite`` refuses NaN in the input
+    (outside of compiled graphs).
     """
 
     base: ClassVar[Method] = METHODS["s4d"]
@@ -75,12 +79,14 @@ class Layer(nn.Module):
         **choices: Unpack[Choices],
     ) -> None:
         super().__init__()
+        check_options(Layer, choices)
+        validate.flag("check_finite", check_finite)
         width = MIXINGS[mixing]
         self.mixing, self.check_finite = mixing, check_finite
         self.ssm = SSM(
             d_model,
             d_state,
-            method=method or self.base,
+            method=self.base if method is None else method,
             generator=generator,
             device=device,
             dtype=dtype,
@@ -117,9 +123,9 @@ class Layer(nn.Module):
 
         See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate`` and ``return_state``.
         """
-        if self.check_finite and isinstance(u, Tensor):
-            validate.finite("u", _valid_part(u, lengths))
         y, state = self.ssm(u, state, lengths=lengths, rate=rate, return_state=return_state)
+        if self.check_finite:  # now that shapes and lengths are known to fit
+            validate.finite("u", u if lengths is None else torch.where(mask(lengths, u), u, 0.0))
         y = self._mix(self.dropout(self.activation(y)))
         if lengths is not None:
             y = torch.where(mask(lengths, y), y, 0.0)
@@ -127,9 +133,9 @@ class Layer(nn.Module):
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u, y (batch, d_model)."""
-        if self.check_finite and isinstance(u, Tensor):
-            validate.finite("u", u)
         y, state = self.ssm.step(u, state, rate=rate)
+        if self.check_finite:
+            validate.finite("u", u)
         return self._mix(self.dropout(self.activation(y)[:, None])[:, 0]), state
 
     def initial_state(self, batch_size: int) -> Tensor:
@@ -174,24 +180,21 @@ def linear(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> nn.Linear:
-    """A linear map with torch's default start, drawn from ``generator``."""
-    layer = nn.Linear(inputs, outputs, device=device, dtype=dtype)
-    if generator is not None:
-        bound = inputs**-0.5
-        with torch.no_grad():
-            for parameter in layer.parameters():
-                draw = torch.rand(parameter.shape, generator=generator, device=generator.device)
-                parameter.copy_(bound * (2 * draw - 1))
+    """A linear map with torch's default start, drawn from ``generator`` alone if there is one."""
+    device = torch.get_default_device() if device is None else device
+    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, device=device, dtype=dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            draw = uniform(parameter.shape, generator)
+            parameter.copy_((2 * draw - 1) * inputs**-0.5)
     return layer
 
 
 def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
-    """True where x (batch, length, ...) is inside its sequence; (batch, length, 1)."""
+    """True where x (batch, length, ...) is inside its sequence; (batch, length, 1).
+
+    Pairs have lengths (batch, 2), x (batch, 2, length, ...) and a mask (batch, 2, length, 1).
+    """
     lengths = torch.as_tensor(lengths, device=x.device)
-    return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
-
-
-def _valid_part(u: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
-    if lengths is None or u.ndim != 3 or len(lengths) != u.shape[0]:
-        return u
-    return torch.where(mask(lengths, u), u, 0.0)
+    place = torch.arange(x.shape[lengths.ndim], device=x.device)
+    return (place < lengths[..., None])[..., None]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from inspect import Parameter, signature
 from itertools import product
 from typing import Any, TypedDict
 
 from s4d_torch._registry import Registry, unknown
+from s4d_torch.nn import validate
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.initialization import (
@@ -29,15 +31,12 @@ class KernelRule:
     structures: tuple[str, ...]
     discretizations: tuple[str, ...] | None
     real_modes: bool
-    instead: str
 
 
 KERNELS: Registry[KernelRule] = Registry("kernel")
-KERNELS.register("vandermonde", KernelRule(("diagonal",), None, True, "kernel='cauchy'"))
-KERNELS.register("softmax", KernelRule(("diagonal",), ("zoh",), True, "kernel='vandermonde'"))
-KERNELS.register(
-    "cauchy", KernelRule(("diagonal", "dplr"), ("bilinear",), False, "kernel='vandermonde'")
-)
+KERNELS.register("vandermonde", KernelRule(("diagonal",), None, True))
+KERNELS.register("softmax", KernelRule(("diagonal",), ("zoh",), True))
+KERNELS.register("cauchy", KernelRule(("diagonal", "dplr"), ("bilinear",), False))
 
 
 def _one_of(field: str, value: str, options: tuple[str, ...]) -> None:
@@ -47,6 +46,15 @@ def _one_of(field: str, value: str, options: tuple[str, ...]) -> None:
 
 def _either(options: tuple[str, ...]) -> str:
     return " or ".join(repr(option) for option in options)
+
+
+def _legal_kernels(structure: str) -> str:
+    """The kernels a structure can have, each with its discretizations."""
+    return " or ".join(
+        f"kernel={name!r} with {_either(rule.discretizations or tuple(DISCRETIZATIONS))}"
+        for name, rule in KERNELS.items()
+        if structure in rule.structures
+    )
 
 
 class Choices(TypedDict, total=False):
@@ -117,6 +125,8 @@ class Method:
     """the length a softmax kernel is normalised over: set it to that of your sequences"""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.init, str):
+            raise TypeError(f"init must be a name such as 'legs' or 'legs+fout', got {self.init!r}")
         _one_of("structure", self.structure, STRUCTURES)
         rule = KERNELS[self.kernel]
         DISCRETIZATIONS[self.discretization]
@@ -144,22 +154,18 @@ class Method:
         if self.structure not in rule.structures:
             raise ValueError(
                 f"kernel {self.kernel!r} needs structure {_either(rule.structures)}, "
-                f"got {self.structure!r}; use {rule.instead}"
+                f"got {self.structure!r}; use {_legal_kernels(self.structure)}"
             )
         if rule.discretizations and self.discretization not in rule.discretizations:
-            remedy = (
-                f"discretization={rule.discretizations[0]!r}"
-                if self.structure == "dplr"
-                else rule.instead
-            )
             raise ValueError(
                 f"kernel {self.kernel!r} needs {_either(rule.discretizations)}, "
-                f"got {self.discretization!r}; use {remedy}"
+                f"got {self.discretization!r}; use {_legal_kernels(self.structure)}"
             )
         if not rule.real_modes and not self.pairs:
+            others = tuple(name for name, other in KERNELS.items() if other.real_modes)
             raise ValueError(
                 f"kernel {self.kernel!r} needs complex modes, got init {self.init!r}; "
-                f"use {rule.instead}"
+                f"use another init, or kernel {_either(others)}"
             )
 
     def _check_start(self) -> None:
@@ -172,10 +178,18 @@ class Method:
                     "imag_scale, random_imag and random_real change a diagonal start, "
                     "got structure 'dplr'; use structure='diagonal'"
                 )
+            if self.B_init not in ("auto", "hippo"):
+                raise ValueError(
+                    f"structure 'dplr' starts from HiPPO's own B, got B_init {self.B_init!r}; "
+                    "use B_init='auto'"
+                )
             return
         spectra = {name: INITIALIZATIONS[name] for name in names}
         if len({spectrum.pairs for spectrum in spectra.values()}) > 1:
-            raise ValueError(f"init {self.init!r} mixes real and complex modes; use one kind")
+            raise ValueError(
+                f"init {self.init!r} mixes real and complex modes; "
+                "use 'real' alone, or leave it out"
+            )
         lawless = [name for name, spectrum in spectra.items() if not spectrum.law]
         if self.random_imag and lawless:
             lawful = [name for name, spectrum in INITIALIZATIONS.items() if spectrum.law]
@@ -190,16 +204,20 @@ class Method:
             )
 
     def _check_numbers(self) -> None:
+        for field in fields(self):
+            if field.type == "bool":
+                validate.flag(field.name, getattr(self, field.name))
+            elif field.type == "float":
+                validate.number(field.name, getattr(self, field.name))
         if not 0 < self.dt_min <= self.dt_max or not math.isfinite(self.dt_max):
             raise ValueError(
                 f"need 0 < dt_min <= dt_max, got dt_min={self.dt_min}, dt_max={self.dt_max}"
             )
         if not math.isfinite(self.imag_scale) or self.imag_scale <= 0:
             raise ValueError(f"imag_scale must be a number above 0, got {self.imag_scale}")
-        if self.softmax_length < 1:
-            raise ValueError(f"softmax_length must be at least 1, got {self.softmax_length}")
-        if self.n_ssm is not None and self.n_ssm < 1:
-            raise ValueError(f"n_ssm must be at least 1 (or None), got {self.n_ssm}")
+        validate.positive_integer("softmax_length", self.softmax_length)
+        if self.n_ssm is not None:
+            validate.positive_integer("n_ssm", self.n_ssm)
 
 
 METHODS: Registry[Method] = Registry("method")
@@ -208,6 +226,16 @@ METHODS.register("s4", Method(structure="dplr", kernel="cauchy"))
 METHODS.register(
     "dss", Method(kernel="softmax", discretization="zoh", constraint="identity", train_B=False)
 )
+
+
+def check_options(module: Callable[..., Any], choices: Mapping[str, Any]) -> None:
+    """Refuse a keyword that is neither an argument of ``module`` nor a choice of a method."""
+    arguments = signature(module).parameters.items()
+    own = [name for name, argument in arguments if argument.kind is not Parameter.VAR_KEYWORD]
+    options = [*own, *(field.name for field in fields(Method))]
+    for name in choices:
+        if name not in options:
+            raise TypeError(unknown("option", name, options))
 
 
 def legal_methods() -> Iterator[Method]:

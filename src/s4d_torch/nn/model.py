@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Unpack, cast
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import skip_init
 
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.block import NORMS, Block, NoNorm
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, Layer, linear, mask
-from s4d_torch.nn.method import METHODS, Choices, Method
-from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.nn.method import METHODS, Choices, Method, check_options
+from s4d_torch.nn.pretrained import Pretrained, configurable
+from s4d_torch.ssm.initialization import normal
 
 ENCODERS = ("linear", "embedding")
 POOLINGS = ("mean", "last", "none")
@@ -69,69 +71,20 @@ class SequenceModel(Pretrained):
         dtype: torch.dtype | None = None,
         **choices: Unpack[Choices],
     ) -> None:
+        arguments = locals()  # taken before other names are
         super().__init__()
-        for name, value in (("d_input", d_input), ("d_output", d_output), ("n_layers", n_layers)):
-            validate.positive_integer(name, value)
-        if encoder not in ENCODERS:
-            raise ValueError(unknown("encoder", encoder, ENCODERS))
-        if pooling not in POOLINGS:
-            raise ValueError(unknown("pooling", pooling, POOLINGS))
-        if towers not in (1, 2) or (towers == 2 and pooling == "none"):
-            raise ValueError(
-                f"towers must be 1, or 2 with pooling 'mean' or 'last'; "
-                f"got towers={towers}, pooling={pooling!r}"
-            )
-        MIXINGS[mixing], ACTIVATIONS[activation], NORMS[norm]
+        check_options(SequenceModel, choices)
         self.method = _as_method(method).replace(**choices)
+        self.config = {name: arguments[name] for name in configurable(SequenceModel)}
+        self.config["method"] = asdict(self.method)
+        _check_config(self.config)
+        validate.parameter_dtype(dtype)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
         self.pooling, self.towers, self.check_finite = pooling, towers, check_finite
-        self.config = {
-            "d_input": d_input,
-            "d_output": d_output,
-            "d_model": d_model,
-            "n_layers": n_layers,
-            "d_state": d_state,
-            "method": asdict(self.method),
-            "encoder": encoder,
-            "pooling": pooling,
-            "norm": norm,
-            "prenorm": prenorm,
-            "activation": activation,
-            "mixing": mixing,
-            "dropout": dropout,
-            "tie_dropout": tie_dropout,
-            "drop_path": drop_path,
-            "towers": towers,
-            "check_finite": check_finite,
-        }
-        self.encoder = (
-            linear(d_input, d_model, generator, device, dtype)
-            if encoder == "linear"
-            else _embedding(d_input, d_model, generator, device, dtype)
-        )
+        make = _embedding if encoder == "embedding" else linear
+        self.encoder = make(d_input, d_model, generator, device, dtype)
         self.blocks = nn.ModuleList(
-            Block(
-                Layer(
-                    d_model,
-                    d_state,
-                    method=self.method,
-                    activation=activation,
-                    dropout=dropout,
-                    tie_dropout=tie_dropout,
-                    mixing=mixing,
-                    generator=generator,
-                    device=device,
-                    dtype=dtype,
-                ),
-                norm=norm,
-                prenorm=prenorm,
-                dropout=dropout,
-                tie_dropout=tie_dropout,
-                drop_path=drop_path * (i + 1) / n_layers,  # deeper branches are dropped more often
-                device=device,
-                dtype=dtype,
-            )
-            for i in range(n_layers)
+            self._block((i + 1) / n_layers, generator, device, dtype) for i in range(n_layers)
         )
         self.norm = NORMS[norm](d_model, device, dtype) if prenorm else NoNorm(d_model)
         self.decoder = (
@@ -142,6 +95,37 @@ class SequenceModel(Pretrained):
                 ACTIVATIONS[activation](),
                 linear(d_model, d_output, generator, device, dtype),
             )
+        )
+
+    def _block(
+        self,
+        depth: float,
+        generator: Generator | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> Block:
+        """A block at ``depth`` in (0, 1]; deeper branches are dropped more often."""
+        options = self.config
+        dropout = {name: options[name] for name in ("dropout", "tie_dropout")}
+        layer = Layer(
+            options["d_model"],
+            options["d_state"],
+            method=self.method,
+            activation=options["activation"],
+            mixing=options["mixing"],
+            generator=generator,
+            device=device,
+            dtype=dtype,
+            **dropout,
+        )
+        return Block(
+            layer,
+            norm=options["norm"],
+            prenorm=options["prenorm"],
+            drop_path=depth * options["drop_path"],
+            device=device,
+            dtype=dtype,
+            **dropout,
         )
 
     def forward(
@@ -162,17 +146,17 @@ class SequenceModel(Pretrained):
         batch, length = u.shape[0], u.shape[self.towers]
         shape = (batch,) if self.towers == 1 else (batch, 2)
         lengths = validate.sequence_lengths(lengths, shape, length, u.device)
+        if lengths is not None:  # the padding may hold NaN, or numbers that are no tokens
+            valid = mask(lengths, u)
+            valid = valid if u.is_floating_point() else valid[..., 0]
+            u = torch.where(valid, u, torch.zeros_like(u))
+        self._check_values(u)
         if self.towers == 2:
             u = u.flatten(0, 1)
             lengths = None if lengths is None else lengths.flatten()
         if state is not None:
             self._check_state(state, u.shape[0])
-        if self.check_finite and u.is_floating_point():
-            validate.finite("u", u if lengths is None else torch.where(mask(lengths, u), u, 0.0))
-        if lengths is not None:
-            valid = mask(lengths, u)
-            u = torch.where(valid if u.ndim == 3 else valid[..., 0], u, torch.zeros_like(u))
-        x = self.encoder(u)
+        x = self._encode(u)
         ends = []
         for i, block in enumerate(self._each_block()):
             layer_state = None if state is None else state.layers[i]
@@ -190,14 +174,15 @@ class SequenceModel(Pretrained):
     def step(self, u: Tensor, state: ModelState, *, rate: float = 1.0) -> tuple[Tensor, ModelState]:
         """One sample: u (batch, d_input), or tokens (batch,) -> y (batch, d_output)."""
         if self.method.bidirectional:
-            raise ValueError("a bidirectional model looks ahead and cannot step")
+            raise ValueError(
+                "a bidirectional model looks ahead and cannot step; use bidirectional=False"
+            )
         self._check_input(u, step=True)
-        if self.check_finite and u.is_floating_point():
-            validate.finite("u", u)
+        self._check_values(u)
         if self.towers == 2:
             u = u.flatten(0, 1)
         self._check_state(state, u.shape[0])
-        x = self.encoder(u)
+        x = self._encode(u)
         ends = []
         for block, layer_state in zip(self._each_block(), state.layers, strict=True):
             x, end = block.step(x, layer_state, rate=rate)
@@ -210,6 +195,7 @@ class SequenceModel(Pretrained):
 
     def initial_state(self, batch_size: int) -> ModelState:
         """The state before the first sample."""
+        validate.positive_integer("batch_size", batch_size)
         layers = tuple(
             block.layer.initial_state(self.towers * batch_size) for block in self._each_block()
         )
@@ -218,6 +204,10 @@ class SequenceModel(Pretrained):
 
     def _each_block(self) -> list[Block]:
         return cast("list[Block]", list(self.blocks))
+
+    def _encode(self, u: Tensor) -> Tensor:
+        x: Tensor = self.encoder(u if u.is_floating_point() else u.long())  # bytes are tokens too
+        return x
 
     def _pool(
         self, x: Tensor, state: ModelState | None, lengths: Tensor | None
@@ -246,14 +236,19 @@ class SequenceModel(Pretrained):
         return y
 
     def _check_state(self, state: ModelState, batch: int) -> None:
-        if not isinstance(state, ModelState) or len(state.layers) != len(self.blocks):
+        if not isinstance(state, ModelState):
+            raise TypeError(
+                "state must be a ModelState, as initial_state or a call returned it, "
+                f"got {type(state).__name__}"
+            )
+        if len(state.layers) != len(self.blocks):
             raise ValueError(
-                f"state must be a ModelState of {len(self.blocks)} layers, as initial_state or a "
-                f"call returned it; got {type(state).__name__}"
+                f"state is that of {len(state.layers)} layers, this model has {len(self.blocks)}; "
+                "start with initial_state(batch_size)"
             )
         if state.samples.shape != (batch,):
             raise ValueError(
-                f"state is for a batch of {state.samples.shape[0]}, the input is one of {batch}; "
+                f"state is for {state.samples.shape[0]} sequences, the input holds {batch}; "
                 "start with initial_state(batch_size)"
             )
 
@@ -264,9 +259,15 @@ class SequenceModel(Pretrained):
             validate.signal("u", u, shape, self.d_input, self.encoder.weight.dtype)
         else:
             shape = f"({', '.join(names)})"
-            validate.tokens("u", u, shape, self.d_input)
+            validate.tokens("u", u, shape)
         if self.towers == 2 and u.shape[1] != 2:
             raise ValueError(f"u must be {shape}, pairs of sequences, got {tuple(u.shape)}")
+
+    def _check_values(self, u: Tensor) -> None:
+        if not u.is_floating_point():
+            validate.token_range("u", u, self.d_input)
+        elif self.check_finite:
+            validate.finite("u", u)
 
     @property
     def _state_dtype(self) -> torch.dtype:
@@ -277,7 +278,35 @@ class SequenceModel(Pretrained):
 def _as_method(method: Method | str | dict[str, Any]) -> Method:
     if isinstance(method, str):
         return METHODS[method]
-    return Method().replace(**method) if isinstance(method, dict) else method
+    if isinstance(method, dict):
+        return Method().replace(**method)
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be a Method or one of {', '.join(METHODS)}, got {method!r}")
+    return method
+
+
+def _check_config(config: dict[str, Any]) -> None:
+    for name in ("d_input", "d_output", "d_model", "n_layers", "towers"):
+        validate.positive_integer(name, config[name])
+    for name in ("dropout", "drop_path"):
+        validate.fraction(name, config[name])
+    for name in ("prenorm", "tie_dropout", "check_finite"):
+        validate.flag(name, config[name])
+    choices: dict[str, Collection[str]] = {
+        "encoder": ENCODERS,
+        "pooling": POOLINGS,
+        "norm": NORMS,
+        "activation": ACTIVATIONS,
+        "mixing": MIXINGS,
+    }
+    for name, options in choices.items():
+        if config[name] not in options:
+            raise ValueError(unknown(name, config[name], options))
+    if config["towers"] > 2 or (config["towers"] == 2 and config["pooling"] == "none"):
+        raise ValueError(
+            f"towers must be 1, or 2 with pooling 'mean' or 'last'; "
+            f"got towers={config['towers']}, pooling={config['pooling']!r}"
+        )
 
 
 def _embedding(
@@ -287,9 +316,8 @@ def _embedding(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> nn.Embedding:
-    layer = nn.Embedding(tokens, features, device=device, dtype=dtype)
-    if generator is not None:
-        with torch.no_grad():
-            draw = torch.randn(tokens, features, generator=generator, device=generator.device)
-            layer.weight.copy_(draw)
+    device = torch.get_default_device() if device is None else device
+    layer: nn.Embedding = skip_init(nn.Embedding, tokens, features, device=device, dtype=dtype)
+    with torch.no_grad():
+        layer.weight.copy_(normal((tokens, features), generator))
     return layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import nn
@@ -24,11 +25,13 @@ def parameter_groups(
     and embeddings get ``lr`` and ``weight_decay``; biases and norms get ``lr`` and no decay.
     Each trainable parameter is in exactly one group; empty groups are left out.
     """
-    if lr < 0 or weight_decay < 0 or (ssm_lr is not None and ssm_lr < 0):
-        raise ValueError(
-            f"learning rates and weight decay must not be negative, got lr={lr}, "
-            f"weight_decay={weight_decay}, ssm_lr={ssm_lr}"
-        )
+    ssm_lr = min(1e-3, lr) if ssm_lr is None else ssm_lr
+    for rate in (lr, weight_decay, ssm_lr):
+        if not 0 <= rate < math.inf:
+            raise ValueError(
+                f"learning rates and weight decay must be finite and not negative, got lr={lr}, "
+                f"weight_decay={weight_decay}, ssm_lr={ssm_lr}"
+            )
     of_ssm: dict[int, str] = {}
     for module in model.modules():
         if isinstance(module, SSM):
@@ -45,12 +48,7 @@ def parameter_groups(
         else:
             plain.append(parameter)
     groups = [
-        {
-            "name": "ssm",
-            "params": slow,
-            "lr": min(1e-3, lr) if ssm_lr is None else ssm_lr,
-            "weight_decay": 0.0,
-        },
+        {"name": "ssm", "params": slow, "lr": ssm_lr, "weight_decay": 0.0},
         {"name": "decay", "params": decaying, "lr": lr, "weight_decay": weight_decay},
         {"name": "no_decay", "params": plain, "lr": lr, "weight_decay": 0.0},
     ]

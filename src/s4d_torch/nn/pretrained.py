@@ -19,6 +19,7 @@ from s4d_torch._registry import unknown
 
 FORMAT_VERSION = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+FACTORY = ("generator", "device", "dtype")  # how a model is made, not what it is
 
 
 class Pretrained(nn.Module):
@@ -56,11 +57,12 @@ class Pretrained(nn.Module):
                 f"no folder {str(folder)!r}; expected one with {WEIGHTS} and {CONFIG}, "
                 "as save_pretrained writes it"
             )
-        config = _read_config(folder / CONFIG, cls.__name__, _arguments(cls))
+        config = _read_config(folder / CONFIG, cls.__name__, configurable(cls))
         tensors = read_tensors(folder / WEIGHTS)
         saved = [x.dtype for x in tensors.values() if x.is_floating_point()]
+        unused = torch.Generator()  # loading leaves the random numbers of others alone
         try:
-            model = cls(**config, dtype=saved[0] if saved else None)
+            model = cls(**config, generator=unused, dtype=saved[0] if saved else None)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{folder / CONFIG} describes no valid model: {error}") from error
         _load(model, tensors, folder / WEIGHTS)
@@ -123,11 +125,12 @@ def _read_config(path: Path, model: str, arguments: list[str]) -> dict[str, Any]
     return config
 
 
-def _arguments(cls: Callable[..., Any]) -> list[str]:
+def configurable(cls: Callable[..., Any]) -> list[str]:
+    """The names of a constructor's arguments that describe the model."""
     return [
         name
         for name, parameter in inspect.signature(cls).parameters.items()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD and name not in FACTORY
     ]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.method import METHODS, Choices, Method
+from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import convolution, initialization, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
@@ -53,7 +53,12 @@ class SSM(nn.Module):
         super().__init__()
         validate.positive_integer("d_model", d_model)
         validate.positive_integer("d_state", d_state)
-        self.method = (method or METHODS["s4d"]).replace(**choices)
+        validate.parameter_dtype(dtype)
+        check_options(SSM, choices)
+        method = METHODS["s4d"] if method is None else method
+        if not isinstance(method, Method):
+            raise TypeError(f"method must be a Method such as METHODS['s4d'], got {method!r}")
+        self.method = method.replace(**choices)
         self.d_model, self.d_state = d_model, d_state
         if d_state % 2 and self.method.pairs:
             raise ValueError(
@@ -63,7 +68,12 @@ class SSM(nn.Module):
         self.n_ssm = self.method.n_ssm or d_model
         if d_model % self.n_ssm:
             raise ValueError(f"n_ssm must divide d_model={d_model}, got n_ssm={self.n_ssm}")
-        self._initialize(generator, {"device": device, "dtype": dtype or torch.get_default_dtype()})
+        factory = {
+            "device": torch.get_default_device() if device is None else device,
+            "dtype": dtype or torch.get_default_dtype(),
+        }
+        with torch.device("cpu"):  # also where the default device is another one, such as meta
+            self._initialize(generator, factory)
         self._seen: list[Tensor] = []
         self._made: dict[tuple[str, int, float], Any] = {}
 
@@ -218,7 +228,8 @@ class SSM(nn.Module):
         lengths = validate.sequence_lengths(lengths, (batch,), length, u.device)
         if state is not None:
             self._check_causal("continue from a state")
-            validate.carried_state(state, (batch, self.d_model, self.d_state), self._state_dtype)
+            shape = (batch, self.d_model, self.d_state)
+            validate.carried_state(state, shape, self._state_dtype, u.device)
         with torch.autocast(u.device.type, enabled=False):
             x = u.to(self._compute_dtype).transpose(1, 2)  # (batch, H, L)
             valid = None
@@ -252,7 +263,7 @@ class SSM(nn.Module):
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
         validate.sampling_rate(rate)
         shape = (u.shape[0], self.d_model, self.d_state)
-        validate.carried_state(state, shape, self._state_dtype)
+        validate.carried_state(state, shape, self._state_dtype, u.device)
         with torch.autocast(u.device.type, enabled=False):
             x = u.to(self._compute_dtype)
             y, state = recurrence.step(self._system(rate), x, state)

@@ -18,9 +18,29 @@ def positive_integer(name: str, value: int) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
+def number(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def flag(name: str, value: bool) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
 def fraction(name: str, value: float) -> None:
+    number(name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{name} must lie in [0, 1), got {value}")
+
+
+def parameter_dtype(dtype: torch.dtype | None) -> None:
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return
+    raise TypeError(
+        f"dtype must be a real floating point type such as torch.float32, got {dtype!r}; "
+        "complex values are stored as pairs of real ones"
+    )
 
 
 def signal(name: str, u: Tensor, shape: str, features: int, dtype: torch.dtype) -> None:
@@ -28,8 +48,11 @@ def signal(name: str, u: Tensor, shape: str, features: int, dtype: torch.dtype) 
     if not isinstance(u, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor {shape}, got {type(u).__name__}")
     if not u.is_floating_point():
-        raise TypeError(f"{name} must be real floating point, got {u.dtype}; use {name}.float()")
-    if u.dtype != dtype and u.dtype not in LOW_PRECISION:
+        remedy = f"torch.view_as_real({name})" if u.is_complex() else f"{name}.to({dtype})"
+        raise TypeError(f"{name} must be real floating point, got {u.dtype}; use {remedy}")
+    if u.dtype != dtype and not (
+        u.dtype in LOW_PRECISION and torch.is_autocast_enabled(u.device.type)
+    ):
         raise TypeError(
             f"{name} is {u.dtype}, the module's parameters are {dtype}; "
             f"convert one of them, as in {name}.to({dtype})"
@@ -49,12 +72,18 @@ def rank(name: str, u: Tensor, shape: str) -> None:
             f"{name} must have {len(wanted)} dimensions {shape}, "
             f"got {u.ndim} with shape {tuple(u.shape)}"
         )
+    if u.shape[0] == 0:
+        raise ValueError(
+            f"{name} has batch size 0, shape {tuple(u.shape)}; leave out empty batches"
+        )
     if "length" in shape and u.shape[[part.strip() for part in wanted].index("length")] == 0:
         raise ValueError(f"{name} has length 0; a sequence needs at least one sample")
 
 
 def finite(name: str, u: Tensor) -> None:
-    """Refuse NaN and infinities, saying where the first one is."""
+    """Refuse NaN and infinities, saying where the first one is; not in a compiled graph."""
+    if torch.compiler.is_compiling():
+        return
     bad = ~torch.isfinite(u)
     if bool(bad.any()):
         place = tuple(int(i) for i in bad.nonzero()[0])
@@ -73,14 +102,17 @@ def sequence_lengths(
     """The lengths of a ragged batch as an integer tensor of ``shape``, each in [1, length]."""
     if lengths is None:
         return None
-    lengths = torch.as_tensor(lengths, device=device)
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    try:
+        lengths = torch.as_tensor(lengths, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"lengths must be integers of shape {shape}, got {lengths!r}") from error
     if lengths.shape != shape:
         raise ValueError(
             f"lengths must hold one length per sequence, shape {shape}, "
             f"got shape {tuple(lengths.shape)}"
         )
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise TypeError(f"lengths must be integers, got {lengths.dtype}; use lengths.long()")
     if not torch.compiler.is_compiling() and lengths.numel():
         low, high = int(lengths.min()), int(lengths.max())
         if low < 1 or high > length:
@@ -92,11 +124,14 @@ def sequence_lengths(
 
 
 def sampling_rate(rate: float) -> None:
-    if isinstance(rate, Tensor) or not (math.isfinite(rate) and rate > 0):
+    number("rate", rate)
+    if not (math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be a finite number above 0, got {rate!r}")
 
 
-def carried_state(state: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def carried_state(
+    state: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
     if not isinstance(state, Tensor):
         raise TypeError(
             f"state must be a tensor {shape} as initial_state or a call returned it, "
@@ -108,15 +143,20 @@ def carried_state(state: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> 
             f"got {state.dtype} with shape {tuple(state.shape)}; "
             "it may belong to another layer or batch: start with initial_state(batch_size)"
         )
+    if state.device != device:
+        raise ValueError(f"state is on {state.device}, the input on {device}; move one of them")
 
 
-def tokens(name: str, u: Tensor, shape: str, vocabulary: int) -> None:
-    """An integer tensor of tokens in [0, vocabulary)."""
+def tokens(name: str, u: Tensor, shape: str) -> None:
+    """An integer tensor of the shape written in words."""
     if not isinstance(u, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor {shape} of tokens, got {type(u).__name__}")
     if u.is_floating_point() or u.is_complex() or u.dtype == torch.bool:
-        raise TypeError(f"{name} must hold integer tokens, got {u.dtype}")
+        raise TypeError(f"{name} must hold integer tokens, got {u.dtype}; use {name}.long()")
     rank(name, u, shape)
+
+
+def token_range(name: str, u: Tensor, vocabulary: int) -> None:
     if not torch.compiler.is_compiling() and u.numel():
         low, high = int(u.min()), int(u.max())
         if low < 0 or high >= vocabulary:
