@@ -1,7 +1,7 @@
 """Kernels to 50 digits, straight from the definitions, for the parameters a module stores.
 
 Diagonal systems use mpmath alone. A DPLR system takes one step at a time, in integers that are
-fixed-point numbers of 200 bits: mpmath would need hours for a length of 16384.
+fixed-point numbers of 170 bits: mpmath would need hours for a length of 16384.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from s4d_torch import SSM
 from s4d_torch.ssm.constraint import FLOOR
 
 DIGITS = 50
-BITS = 200
+BITS = 170
 CONSTRAINTS = {
     "exp": mpmath.exp,
     "relu": lambda raw: max(raw, mpf(0)) + mpf(FLOOR),
@@ -50,7 +50,7 @@ def discretize(rule: str, A: mpc, B: mpc, dt: mpf) -> tuple[mpc, mpc, mpc]:
     return A_bar, now, A_bar * now + before
 
 
-def diagonal_kernel(ssm: SSM, places: Sequence[int]) -> list[float]:
+def diagonal_kernel(ssm: SSM, places: Sequence[int]) -> np.ndarray:
     """K of channel 0 at the given places."""
     with mp.workdps(DIGITS):
         method = ssm.method
@@ -71,7 +71,7 @@ def diagonal_kernel(ssm: SSM, places: Sequence[int]) -> list[float]:
             for k, place in enumerate(places):
                 term = weight * (now if place == 0 else later * A_bar ** (place - 1))
                 kernel[k] += term.real
-        return [float(value) for value in kernel]
+        return np.array([float(value) for value in kernel])
 
 
 def low_rank_kernel(ssm: SSM, length: int) -> np.ndarray:

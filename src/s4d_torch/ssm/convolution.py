@@ -20,7 +20,7 @@ def bidirectional(u: Tensor, kernels: Tensor) -> Tensor:
     The second kernel looks strictly ahead, so the present sample is counted once.
     """
     length = u.shape[-1]
-    past, future = kernels[..., :length]
+    past, future = kernels[0, ..., :length], kernels[1, ..., : length - 1]
     size = fast_length(2 * length - 1)
     # lag -1-s of a circular convolution is place size-1-s
     whole = torch.cat([past, past.new_zeros(*past.shape[:-1], size - past.shape[-1])], dim=-1)
