@@ -59,7 +59,7 @@ def legs(d_state: int) -> Hippo:
 
 @HIPPO.register("legt")
 def legt(d_state: int) -> Hippo:
-    """Translated Legendre, a window of length 1; its low-rank term is the even and the odd half."""
+    """Translated Legendre, a window of length 2; its low-rank term is the even and the odd half."""
     n = torch.arange(d_state, dtype=torch.float64)
     root = (2 * n + 1).sqrt()
     sign = 1 - 2 * ((n[:, None] - n[None, :]).abs() % 2)  # (-1)^(n-k)
@@ -73,7 +73,7 @@ def legt(d_state: int) -> Hippo:
 
 @HIPPO.register("fout")
 def fout(d_state: int) -> Hippo:
-    """Truncated Fourier, a window of length 1: 2x2 blocks rotating at ``pi k``, minus ``B B^T``."""
+    """Truncated Fourier, a window of length 2: 2x2 blocks rotating at ``pi k``, minus ``B B^T``."""
     S = torch.zeros(d_state, d_state, dtype=torch.float64)
     even = torch.arange(0, d_state, 2)
     frequency = torch.pi * torch.arange(d_state // 2, dtype=torch.float64)
