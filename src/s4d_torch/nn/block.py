@@ -74,14 +74,16 @@ class SequenceBatchNorm(nn.Module):
             return y.unflatten(0, x.shape[:2])
         valid = mask(lengths, x)
         count = valid.sum()
-        mean = torch.where(valid, x, 0.0).sum((0, 1)) / count
-        centred = torch.where(valid, x - mean, 0.0)
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # bfloat16 has no digits for sums
+        mean = torch.where(valid, wide, 0.0).sum((0, 1)) / count
+        centred = torch.where(valid, wide - mean, 0.0)
         variance = centred.square().sum((0, 1)) / count
         with torch.no_grad():
             unbiased = variance * count / (count - 1).clamp(min=1)
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
-        return centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
+        y = centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
+        return y.to(x.dtype)
 
     def step(self, x: Tensor) -> Tensor:
         return nn.functional.batch_norm(
