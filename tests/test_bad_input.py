@@ -299,7 +299,7 @@ OPTIONS: list[tuple[dict[str, Any], type[Exception], tuple[str, ...]]] = [
     ({"init": "legs+"}, ValueError, ("unknown initialization", "''", "legs, inv, lin")),
     ({"random_imag": True}, ValueError, ("random_imag", "law", "inv, lin, inv2, quad", "'legs'")),
     ({"init": "real", "imag_scale": 2.0}, ValueError, ("'real'", "no imaginary part")),
-    ({"init": "real", "B_init": "hippo"}, ValueError, ("'real'", "B_init at 'auto'")),
+    ({"init": "lin", "B_init": "hippo"}, ValueError, ("'legs'", "'lin'", "B_init='ones'")),
     ({"dtype": torch.complex64}, TypeError, ("dtype", "torch.float32", "torch.complex64")),
     ({"dtype": torch.int64}, TypeError, ("dtype", "torch.float32", "torch.int64")),
     ({"dtype": "float32"}, TypeError, ("dtype", "torch.float32", "'float32'")),

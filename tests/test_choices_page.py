@@ -13,7 +13,8 @@ from s4d_torch.nn.method import KERNELS, STRUCTURES
 from s4d_torch.nn.model import ENCODERS, POOLINGS
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
-from s4d_torch.ssm.initialization import B_STARTS, C_STARTS, DPLR_INITIALIZATIONS, INITIALIZATIONS
+from s4d_torch.ssm.hippo import HIPPO
+from s4d_torch.ssm.initialization import B_STARTS, C_STARTS, INITIALIZATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 VALUES = {
@@ -21,7 +22,7 @@ VALUES = {
     "kernel": [*KERNELS],
     "discretization": [*DISCRETIZATIONS],
     "constraint": [*CONSTRAINTS],
-    "init": [*INITIALIZATIONS, *DPLR_INITIALIZATIONS],
+    "init": [*INITIALIZATIONS, *HIPPO],
     "B_init": [*B_STARTS],
     "C_init": [*C_STARTS],
 }

@@ -11,7 +11,8 @@ from rich.table import Table
 from s4d_torch.nn.method import KERNELS, METHODS, STRUCTURES
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
-from s4d_torch.ssm.initialization import DPLR_INITIALIZATIONS, INITIALIZATIONS
+from s4d_torch.ssm.hippo import HIPPO
+from s4d_torch.ssm.initialization import INITIALIZATIONS
 
 COLUMNS = ("structure", "kernel", "discretization", "constraint", "train_B", "init")
 
@@ -46,7 +47,7 @@ def choices_table() -> Table:
     table.add_row("discretization", ", ".join(DISCRETIZATIONS), "")
     table.add_row("constraint", ", ".join(CONSTRAINTS), "")
     table.add_row("init", ", ".join(INITIALIZATIONS), "structure diagonal")
-    table.add_row("init", ", ".join(DPLR_INITIALIZATIONS), "structure dplr")
+    table.add_row("init", ", ".join(HIPPO), "structure dplr")
     return table
 
 

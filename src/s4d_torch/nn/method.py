@@ -13,10 +13,10 @@ from s4d_torch._registry import Registry, unknown
 from s4d_torch.nn import validate
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.hippo import HIPPO
 from s4d_torch.ssm.initialization import (
     B_STARTS,
     C_STARTS,
-    DPLR_INITIALIZATIONS,
     INITIALIZATIONS,
     split_mixture,
 )
@@ -172,7 +172,7 @@ class Method:
         names = split_mixture(self.init)
         if self.structure == "dplr":
             for name in names:
-                DPLR_INITIALIZATIONS[name]
+                HIPPO[name]
             if self.random_imag or self.random_real or self.imag_scale != 1:
                 raise ValueError(
                     "imag_scale, random_imag and random_real change a diagonal start, "
@@ -197,10 +197,14 @@ class Method:
                 f"random_imag needs a start with a law for Im(A): {', '.join(lawful)}; "
                 f"got init {self.init!r}"
             )
-        if not self.pairs and (self.imag_scale != 1 or self.B_init.startswith("hippo")):
+        if not self.pairs and self.imag_scale != 1:
             raise ValueError(
-                "init 'real' has no imaginary part and no HiPPO B; "
-                "leave imag_scale at 1 and B_init at 'auto'"
+                f"init 'real' has no imaginary part; leave imag_scale at 1, got {self.imag_scale}"
+            )
+        if self.B_init.startswith("hippo") and names != ["legs"]:
+            raise ValueError(
+                f"B_init {self.B_init!r} is the B of LegS and needs init 'legs', "
+                f"got {self.init!r}; use B_init='ones'"
             )
 
     def _check_numbers(self) -> None:
@@ -240,7 +244,7 @@ def check_options(module: Callable[..., Any], choices: Mapping[str, Any]) -> Non
 
 def legal_methods() -> Iterator[Method]:
     """Every legal structure x kernel x discretization x constraint x init, from the registries."""
-    inits = {"diagonal": list(INITIALIZATIONS), "dplr": list(DPLR_INITIALIZATIONS)}
+    inits = {"diagonal": list(INITIALIZATIONS), "dplr": list(HIPPO)}
     for structure, kernel, discretization, constraint in product(
         STRUCTURES, KERNELS, DISCRETIZATIONS, CONSTRAINTS
     ):

@@ -90,14 +90,13 @@ def bilinear_low_rank(A: Tensor, P: Tensor, B: Tensor, dt: Tensor) -> DiscreteLo
     """
     d = 1 / (1 - 0.5 * dt * A)
     right = P.conj() * d[:, None]  # (H, rank, M)
-    dP = (P * d[:, None]).mT  # (H, M, rank)
     rank = P.shape[-2]
     core = torch.eye(rank, dtype=dt.dtype, device=dt.device) + dt[..., None] * (right @ P.mT).real
     weights = torch.linalg.inv(core) * dt[..., None]  # (H, rank, rank)
-    left = dP @ weights.to(dP.dtype)
-    seen = (right @ B[..., None]).real.to(left.dtype)  # (H, rank, 1)
-    B_now = dt * (d * B - (left @ seen)[..., 0])
-    return DiscreteLowRank(diagonal=2 * d - 1, left=2 * left, right=right, B_now=B_now)
+    left = weights.mT.to(P.dtype) @ (P * d[:, None])  # (H, rank, M)
+    seen = (right @ B[..., None]).real  # (H, rank, 1)
+    B_now = dt * (d * B - (left * seen).sum(-2))
+    return DiscreteLowRank(diagonal=2 * d - 1, left=2 * left.mT, right=right, B_now=B_now)
 
 
 def phi1(z: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Modes(NamedTuple):
     V: Tensor
 
 
-HIPPO: Registry[Callable[[int], Hippo]] = Registry("HiPPO matrix")
+HIPPO: Registry[Callable[[int], Hippo]] = Registry("initialization for structure 'dplr'")
 
 
 @HIPPO.register("legs")

@@ -41,7 +41,6 @@ class Spectrum:
 
 
 INITIALIZATIONS: Registry[Spectrum] = Registry("initialization for structure 'diagonal'")
-DPLR_INITIALIZATIONS: Registry[str] = Registry("initialization for structure 'dplr'")
 B_STARTS = ("auto", "ones", "hippo", "hippo-half")
 C_STARTS = {"paper": 1.0, "official": 0.5}  # variance of the real and of the imaginary part
 
@@ -103,8 +102,6 @@ def _real(n: Tensor, d_state: int, generator: Generator | None) -> Tensor:
 
 INITIALIZATIONS.register("rand", Spectrum(_rand))
 INITIALIZATIONS.register("real", Spectrum(_real, pairs=False))
-for _name in ("legs", "legt", "fout"):
-    DPLR_INITIALIZATIONS.register(_name, _name)
 
 
 def split_mixture(init: str) -> list[str]:
@@ -146,10 +143,7 @@ def diagonal(
 
 def dplr(init: str, d_state: int, sets: int) -> Start:
     """Lambda, V* B and V* P of ``sets`` HiPPO systems; lower ranks are padded with zeros."""
-    groups = [
-        (diagonalize(HIPPO[DPLR_INITIALIZATIONS[name]](d_state)), count)
-        for name, count in _groups(init, sets)
-    ]
+    groups = [(diagonalize(HIPPO[name](d_state)), count) for name, count in _groups(init, sets)]
     rank = max(modes.P.shape[0] for modes, _ in groups)
     A = torch.cat([modes.Lambda.expand(count, -1) for modes, count in groups])
     B = torch.cat([modes.B.expand(count, -1) for modes, count in groups])
