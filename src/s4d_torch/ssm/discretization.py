@@ -93,6 +93,7 @@ def bilinear_low_rank(A: Tensor, P: Tensor, B: Tensor, dt: Tensor) -> DiscreteLo
     rank = P.shape[-2]
     core = torch.eye(rank, dtype=dt.dtype, device=dt.device) + dt[..., None] * (right @ P.mT).real
     weights = torch.linalg.inv(core) * dt[..., None]  # (H, rank, rank)
+    # modes last: gradients of shape (H, M, 1) stop torch.compile, whose strides they confuse
     left = weights.mT.to(P.dtype) @ (P * d[:, None])  # (H, rank, M)
     seen = (right @ B[..., None]).real  # (H, rank, 1)
     B_now = dt * (d * B - (left * seen).sum(-2))
