@@ -1,0 +1,87 @@
+"""torch.compile: one graph for the whole call (`fullgraph` raises on a break), the same values."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor
+from torch.testing import assert_close
+
+from s4d_torch import DSS, S4, S4D, Layer, SequenceModel
+
+LAYERS: dict[str, Callable[..., Layer]] = {
+    "s4d": lambda **options: S4D(4, 8, **options),
+    "s4d-zoh": lambda **options: S4D(4, 8, discretization="zoh", **options),
+    "s4d-foh": lambda **options: S4D(4, 8, discretization="foh", **options),
+    "dss": lambda **options: DSS(4, 8, **options),
+    "s4": lambda **options: S4(4, 8, **options),
+}
+
+
+@pytest.fixture(autouse=True)
+def forget_graphs() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
+
+
+def seed() -> Generator:
+    return Generator().manual_seed(0)
+
+
+def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph as a compiler sees it, forward and backward, run without code generation."""
+    return torch.compile(call, fullgraph=True, backend="aot_eager")
+
+
+def gradients(call: Callable[..., Any], module: Layer, u: Tensor) -> list[Tensor]:
+    u = u.clone().requires_grad_()
+    y, state = call(u)
+    loss = y.square().sum() + state.square().sum()
+    return [y, state, *torch.autograd.grad(loss, [u, *module.parameters()])]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_compiles_to_one_graph(name: str) -> None:
+    layer = LAYERS[name](generator=seed())
+    u = torch.randn(2, 9, 4, generator=seed())
+    expected = gradients(layer, layer, u)
+    for actual, wanted in zip(gradients(compiled(layer), layer, u), expected, strict=True):
+        assert_close(actual, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["s4d", "s4"])
+@torch.no_grad()
+def test_a_step_compiles_to_one_graph(name: str) -> None:
+    layer = LAYERS[name](generator=seed()).eval()
+    u, state = torch.randn(2, 4, generator=seed()), layer.initial_state(2) + 1
+    assert_close(compiled(layer.step)(u, state), layer.step(u, state))
+
+
+@pytest.mark.parametrize("name", ["s4d", "s4"])
+@torch.no_grad()
+def test_state_lengths_and_rate_compile_to_one_graph(name: str) -> None:
+    layer = LAYERS[name](check_finite=True, generator=seed()).eval()
+    u, state = torch.randn(2, 5, 4, generator=seed()), layer.initial_state(2) + 1
+    lengths = torch.tensor([5, 2])
+    actual = compiled(layer)(u, state, lengths=lengths, rate=2.0)
+    assert_close(actual, layer(u, state, lengths=lengths, rate=2.0))
+
+
+@torch.no_grad()
+def test_a_model_compiles_to_one_graph() -> None:
+    model = SequenceModel(3, 2, 4, 1, d_state=8, norm="batch", generator=seed()).eval()
+    u, lengths = torch.randn(2, 5, 3, generator=seed()), torch.tensor([5, 2])
+    actual, _ = compiled(model)(u, lengths=lengths)
+    assert_close(actual, model(u, lengths=lengths)[0])
+
+
+@torch.no_grad()
+def test_compiled_code_follows_the_parameters() -> None:
+    layer, u = S4D(4, 8, generator=seed()).eval(), torch.randn(2, 5, 4, generator=seed())
+    call = compiled(layer)
+    before, _ = call(u)
+    layer.ssm.raw_C.data.mul_(2)
+    after, _ = call(u)
+    assert_close(after, layer(u)[0])
+    assert not torch.allclose(after, before)
