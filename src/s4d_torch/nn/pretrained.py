@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,10 +28,14 @@ class Pretrained(nn.Module):
     config: dict[str, Any]
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write the weights and the config into ``folder``, each file whole or not at all."""
+        """Write the weights and the config into ``folder``, whole or not at all."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: x.detach().contiguous().cpu() for name, x in self.state_dict().items()}
+        # clone: safetensors refuses tensors that share memory, as tied weights do
+        tensors = {
+            name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, x in self.state_dict().items()
+        }
         description = {
             "format": "s4d_torch",
             "format_version": FORMAT_VERSION,
@@ -39,8 +43,8 @@ class Pretrained(nn.Module):
             "config": self.config,
         }
         text = json.dumps(description, indent=2) + "\n"
-        write_atomically(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
-        write_atomically(folder / CONFIG, text.encode())
+        weights = save(tensors, metadata={"format": "pt"})
+        write_atomically({folder / WEIGHTS: weights, folder / CONFIG: text.encode()})
 
     @classmethod
     def from_pretrained(
@@ -69,18 +73,22 @@ class Pretrained(nn.Module):
         return model.to(device=device, dtype=dtype)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside ``path`` and rename: a crash or a full disk leaves the old file untouched."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def write_atomically(contents: Mapping[Path, bytes]) -> None:
+    """Write all beside their places, then rename: a crash or a full disk leaves the old files."""
+    written: dict[Path, str] = {}
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        for path, content in contents.items():
+            handle, written[path] = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(written[path], 0o666 & ~_umask())
+        for path, temporary in written.items():
+            os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        for temporary in written.values():
+            Path(temporary).unlink(missing_ok=True)
         raise
 
 
@@ -107,7 +115,7 @@ def _read_config(path: Path, model: str, arguments: list[str]) -> dict[str, Any]
     if not isinstance(described, dict) or described.get("format") != "s4d_torch":
         raise ValueError(f"{str(path)!r} was not written by s4d_torch: no 'format': 's4d_torch'")
     version = described.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise ValueError(f"{str(path)!r} has no valid format_version, got {version!r}")
     if version > FORMAT_VERSION:
         raise ValueError(
