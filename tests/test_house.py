@@ -26,7 +26,10 @@ MODULES = {
         "pairs",
         "kernel",
         "convolution",
+        "compiled",
+        "scan",
         "recurrence",
+        "engine",
     ],
     "nn": [
         "validate",

@@ -16,6 +16,7 @@ from s4d_torch.nn.block import NORMS, Block, NoNorm
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, Layer, linear, mask
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.pretrained import Pretrained, configurable
+from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.initialization import normal
 
 ENCODERS = ("linear", "embedding")
@@ -66,6 +67,7 @@ class SequenceModel(Pretrained):
         drop_path: float = 0.0,
         towers: int = 1,
         check_finite: bool = False,
+        engine: str = "auto",
         generator: Generator | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -113,6 +115,7 @@ class SequenceModel(Pretrained):
             method=self.method,
             activation=options["activation"],
             mixing=options["mixing"],
+            engine=options["engine"],
             generator=generator,
             device=device,
             dtype=dtype,
@@ -298,6 +301,7 @@ def _check_config(config: dict[str, Any]) -> None:
         "norm": NORMS,
         "activation": ACTIVATIONS,
         "mixing": MIXINGS,
+        "engine": ENGINES,
     }
     for name, options in choices.items():
         if config[name] not in options:

@@ -8,11 +8,13 @@ from typing import Any, TypeVar, Unpack
 import torch
 from torch import Generator, Tensor, nn
 
+from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import convolution, initialization, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
+from s4d_torch.ssm.engine import ENGINES, run
 from s4d_torch.ssm.kernel import cauchy, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
 
@@ -29,6 +31,8 @@ class SSM(nn.Module):
     part in ``.to(float64)`` and are refused by safetensors and some optimisers.
 
     A bidirectional module has a second C for the kernel that looks ahead, (2, d_model, modes).
+    ``engine`` names how a sequence is run (``auto``, ``fft``, ``chunk`` or ``scan``); the answer is
+    the same.
     """
 
     raw_decay: Tensor  # (n_ssm, modes), -Re(A) behind its constraint
@@ -45,6 +49,7 @@ class SSM(nn.Module):
         d_state: int = 64,
         *,
         method: Method | None = None,
+        engine: str = "auto",
         generator: Generator | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -58,7 +63,9 @@ class SSM(nn.Module):
         method = METHODS["s4d"] if method is None else method
         if not isinstance(method, Method):
             raise TypeError(f"method must be a Method such as METHODS['s4d'], got {method!r}")
-        self.method = method.replace(**choices)
+        if engine not in ENGINES:
+            raise ValueError(unknown("engine", engine, ENGINES))
+        self.method, self.engine = method.replace(**choices), engine
         self.d_model, self.d_state = d_model, d_state
         if d_state % 2 and self.method.pairs:
             raise ValueError(
@@ -231,31 +238,32 @@ class SSM(nn.Module):
             shape = (batch, self.d_model, self.d_state)
             validate.carried_state(state, shape, self._state_dtype, u.device)
         with torch.autocast(u.device.type, enabled=False):
-            x = u.to(self._compute_dtype).transpose(1, 2)  # (batch, H, L)
+            x = u.to(self._compute_dtype)
             valid = None
             if lengths is not None:
-                valid = torch.arange(length, device=u.device) < lengths[:, None, None]
+                valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
-            y, state = self._run(x, state, lengths, rate, return_state)
-            y = y + self.D.to(y.dtype)[:, None] * x
+            if self.method.bidirectional:
+                y, state = self._look_both_ways(x, rate), None
+            else:
+                y, state = run(
+                    self._system(rate),
+                    x,
+                    state,
+                    lengths,
+                    kernel=lambda: self.kernel(length, rate=rate),
+                    D=self.D,
+                    engine=self.engine,
+                    need_state=return_state,
+                )
             if valid is not None:
                 y = torch.where(valid, y, 0.0)
-            return y.transpose(1, 2).to(u.dtype), state
+            return y.to(u.dtype), state
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, rate: float, keep: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        length = x.shape[-1]
-        if self.method.bidirectional:
-            return convolution.bidirectional(x, self.kernel(length, rate=rate)), None
-        if state is None:
-            y = convolution.causal(x, self.kernel(length, rate=rate))
-            return y, recurrence.end_state(self._system(rate), x, None, lengths) if keep else None
-        system = self._system(rate)
-        y, end = recurrence.scan(system, x, state)
-        if keep and lengths is not None:
-            end = recurrence.end_state(system, x, state, lengths)
-        return y, end if keep else None
+    def _look_both_ways(self, x: Tensor, rate: float) -> Tensor:
+        signal = x.transpose(1, 2)  # (batch, H, L)
+        y = convolution.bidirectional(signal, self.kernel(x.shape[1], rate=rate))
+        return (y + self.D.to(y.dtype)[:, None] * signal).transpose(1, 2)
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u (batch, d_model) -> y (batch, d_model) and the next state."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
 from s4d_torch.ssm.kernel import dense, powers
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
+from s4d_torch.ssm.scan import Blocks, make_blocks
 
 
 class System(Protocol):
@@ -90,6 +91,19 @@ class DiagonalSystem:
     def inputs(self, length: int) -> Tensor:
         table = powers(self.step.log_A, self._steps(length).flip(0))
         return to_real(table * self.step.into_state[:, None], self.pairs)
+
+    def blocks(self, D: Tensor, dtype: torch.dtype) -> Blocks:
+        """The tables of the compiled scan, with the skip D added to what passes at once."""
+        direct = self.direct + D.to(self.direct.dtype)
+        C = 2 * self.C if self.pairs else self.C
+        return make_blocks(self.step.A_bar, self.step.into_state, C, direct, dtype)
+
+    def complex_state(self, state: Tensor) -> Tensor:
+        return to_complex(state, self.pairs)
+
+    def real_state(self, state: Tensor) -> Tensor:
+        modes = self.C.shape[-1]
+        return to_real(state[..., :modes].contiguous(), self.pairs)
 
     def _steps(self, length: int) -> Tensor:
         log_A = self.step.log_A
@@ -195,6 +209,16 @@ def end_state(
     if lengths is None:
         return total + system.apply(system.power(length), state)
     return total + system.advance(state, lengths, length)
+
+
+def free_response(system: System, state: Tensor, length: int) -> Tensor:
+    """What a state sends to the output without input: (batch, H, S) -> (batch, H, length)."""
+    chunk = min(64, length)
+    starts, power = [state], system.power(chunk)
+    for _ in range(1, -(-length // chunk)):
+        starts.append(system.apply(power, starts[-1]))
+    blocks = torch.matmul(torch.stack(starts, 2).transpose(0, 1), system.outputs(chunk).mT[:, None])
+    return blocks.flatten(2).transpose(0, 1)[..., :length]
 
 
 def toeplitz(kernel: Tensor) -> Tensor:

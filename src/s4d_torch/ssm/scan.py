@@ -1,0 +1,238 @@
+"""The compiled scan as an operator of torch: autograd, ``torch.compile`` and export see through it.
+
+Without a working numba, off the CPU, or in another precision than float32 and float64,
+:func:`available` says no, and plain torch takes over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+BLOCK, SEGMENT, GROUP = 4, 256, 16  # as in compiled.py, which needs numba to be imported
+SERIAL = 2**18  # mode steps; for fewer, waking a thread takes longer than the work
+
+
+class Blocks(NamedTuple):
+    """A system as the compiled scan reads it, four samples at a time; see ``compiled``.
+
+    tables (H, 9 S) = power, outputs, inputs; kernel (H, 4); drift (H, S). Vectors over S = 2 M
+    are planar, and M is padded to a power of two, so that few sizes have to be compiled.
+    """
+
+    tables: Tensor
+    kernel: Tensor
+    drift: Tensor
+
+
+def padded(modes: int) -> int:
+    """The number of modes that is compiled for: the next power of two, at least 8."""
+    return max(8, 1 << (modes - 1).bit_length())
+
+
+def make_blocks(A_bar: Tensor, B: Tensor, C: Tensor, direct: Tensor, dtype: torch.dtype) -> Blocks:
+    """The tables of ``y = C s + direct u, s <- A_bar s + B u``; A_bar, B, C (H, M), direct (H,).
+
+    C already holds the factor 2 of conjugate pairs.
+    """
+    A2 = A_bar * A_bar
+    powers = torch.stack([torch.ones_like(A_bar), A_bar, A2, A2 * A_bar], dim=1)  # (H, 4, M)
+    outputs = C[:, None] * powers
+    lagged = (outputs[:, :3] * B[:, None]).real.sum(-1)  # C A^j B, j < 3
+    power = A2 * A2
+    columns = torch.cat([power[:, None], (powers * B[:, None]).flip(1)], dim=1)
+    columns, rows = _planar(columns), _planar(outputs.conj())  # (H, 5 or 4, 2, padded M)
+    tables = torch.cat([columns[:, :1], rows, columns[:, 1:]], dim=1)
+    kernel = torch.cat([direct[:, None], lagged], dim=1)
+    tables = tables.flatten(1).to(dtype)
+    return Blocks(tables, kernel.to(dtype), _drift(power.detach(), dtype))
+
+
+def _planar(x: Tensor) -> Tensor:
+    """(..., M) complex -> (..., 2, padded M) real."""
+    parts = torch.stack([x.real, x.imag], dim=-2)
+    return torch.nn.functional.pad(parts, (0, padded(x.shape[-1]) - x.shape[-1]))
+
+
+def _drift(power: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a segment of rounded powers has to be multiplied with, less 1."""
+    rounded = torch.complex(power.real.to(dtype), power.imag.to(dtype)).to(power.dtype)
+    ratio = torch.where(rounded.abs() > 1e-6, power / rounded, torch.ones_like(power))
+    return _planar(ratio ** (SEGMENT // BLOCK) - 1).flatten(1).to(dtype)
+
+
+def run(u: Tensor, blocks: Blocks, start: Tensor | None, stops: Tensor) -> tuple[Tensor, Tensor]:
+    """u (B, L, H), start (B, H, M) complex -> y (B, L, H), the state after ``stops`` blocks.
+
+    stops (B,) counts whole blocks of four samples, at most L // 4.
+    """
+    modes = blocks.drift.shape[1] // 2
+    if start is None:
+        begin = u.new_zeros(u.shape[0], u.shape[2], 2 * modes)
+    else:
+        begin = _planar(start).flatten(2).to(u.dtype)
+    y, end, _ = _scan(u.contiguous(), *blocks, begin, stops)
+    end = end.unflatten(-1, (2, modes)).to(torch.float64)
+    return y, torch.complex(end[:, :, 0], end[:, :, 1])
+
+
+@torch.library.custom_op("s4d_torch::scan", mutates_args=())
+def _scan(
+    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, start: Tensor, stops: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
+    y, end = torch.empty_like(u), torch.empty_like(start)
+    kept = _empty_kept(u, start)
+    arrays = (
+        u,
+        tables.contiguous(),
+        kernel.contiguous(),
+        drift,
+        start.contiguous(),
+        stops,
+        y,
+        end,
+        kept,
+    )
+    _in_threads(_compiled("scan_forward", drift.shape[1] // 2), u, drift, arrays)
+    return y, end, kept
+
+
+@_scan.register_fake
+def _(
+    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, start: Tensor, stops: Tensor
+) -> Any:
+    return torch.empty_like(u), torch.empty_like(start), _empty_kept(u, start)
+
+
+@torch.library.custom_op("s4d_torch::scan_backward", mutates_args=())
+def _scan_backward(
+    grad_y: Tensor,
+    grad_end: Tensor,
+    u: Tensor,
+    tables: Tensor,
+    kernel: Tensor,
+    drift: Tensor,
+    stops: Tensor,
+    kept: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_u, grad_start = torch.empty_like(u), torch.empty_like(kept[:, :, 0])
+    batch = u.shape[0]
+    grad_tables = tables.new_empty(batch, *tables.shape, dtype=torch.float64)
+    grad_kernel = kernel.new_empty(batch, *kernel.shape, dtype=torch.float64)
+    arrays = (
+        *(grad_y.contiguous(), grad_end.contiguous(), u, tables.contiguous(), kernel.contiguous()),
+        *(drift, stops, kept, grad_u, grad_start, grad_tables, grad_kernel),
+    )
+    _in_threads(_compiled("scan_backward", drift.shape[1] // 2), u, drift, arrays)
+    return grad_u, grad_tables.sum(0).to(u.dtype), grad_kernel.sum(0).to(u.dtype), grad_start
+
+
+@_scan_backward.register_fake
+def _(
+    grad_y: Tensor,
+    grad_end: Tensor,
+    u: Tensor,
+    tables: Tensor,
+    kernel: Tensor,
+    drift: Tensor,
+    stops: Tensor,
+    kept: Tensor,
+) -> Any:
+    start = torch.empty_like(kept[:, :, 0])
+    return torch.empty_like(u), torch.empty_like(tables), torch.empty_like(kernel), start
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    u, tables, kernel, drift, _, stops = inputs
+    ctx.save_for_backward(u, tables, kernel, drift, stops, output[2])
+    ctx.set_materialize_grads(True)
+
+
+def _differentiate(ctx: Any, grad_y: Tensor, grad_end: Tensor, _: Tensor) -> tuple[Any, ...]:
+    grads = _scan_backward(grad_y, grad_end, *ctx.saved_tensors)
+    grad_u, grad_tables, grad_kernel, grad_start = grads
+    return grad_u, grad_tables, grad_kernel, None, grad_start, None
+
+
+_scan.register_autograd(_differentiate, setup_context=_keep_for_backward)
+
+
+def _empty_kept(u: Tensor, start: Tensor) -> Tensor:
+    segments = (u.shape[1] + SEGMENT - 1) // SEGMENT
+    return start.new_empty(u.shape[0], u.shape[2], segments, start.shape[2])
+
+
+# -- the compiled code and its threads -------------------------------------------------------------
+
+
+def available(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the compiled scan can run here."""
+    return device.type == "cpu" and dtype in (torch.float32, torch.float64) and _numba_works()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _numba_works() -> bool:
+    return _probe_numba()
+
+
+@cache
+def _probe_numba() -> bool:
+    if os.environ.get("S4D_TORCH_COMPILED", "1") == "0":
+        return False
+    try:
+        from s4d_torch.ssm import compiled  # noqa: F401  (slow to import, and optional)
+    except ImportError:
+        return False
+    return True
+
+
+@cache
+def _compiled(name: str, modes: int) -> Callable[..., None]:
+    from s4d_torch.ssm import compiled
+
+    kernel = getattr(compiled, name)(modes)
+
+    def first(*arguments: Any) -> None:
+        """Say so when a call waits for the compiler; the next process finds the result on disk."""
+        before = sum(kernel.stats.cache_misses.values())
+        began = time.perf_counter()
+        kernel(*arguments)
+        if sum(kernel.stats.cache_misses.values()) > before:
+            seconds = time.perf_counter() - began
+            print(f"s4d_torch: compiled {name} in {seconds:.1f} s (kept on disk)", file=sys.stderr)
+
+    return first
+
+
+def _in_threads(
+    kernel: Callable[..., None], u: Tensor, drift: Tensor, arrays: tuple[Tensor, ...]
+) -> None:
+    """Run all tasks, in as many threads as torch may use; the compiled code holds no lock."""
+    views = [array.detach().numpy() for array in arrays]
+    tasks = u.shape[0] * -(-u.shape[2] // GROUP)
+    threads = min(torch.get_num_threads(), tasks)
+    if u.numel() * drift.shape[1] < SERIAL:
+        threads = 1
+    edges = [tasks * i // threads for i in range(threads + 1)]
+    pool = _pool(os.getpid()) if threads > 1 else None
+    others = [
+        pool.submit(kernel, edges[i], edges[i + 1], *views) for i in range(1, threads) if pool
+    ]
+    kernel(edges[0], edges[1], *views)
+    for other in others:
+        other.result()
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """One pool in each process: threads do not survive a fork."""
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="s4d-torch-scan")
