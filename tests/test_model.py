@@ -11,6 +11,7 @@ from s4d_torch import DSS, S4, S4D, SSM, Block, Layer, ModelState, SequenceModel
 from s4d_torch.nn.block import NORMS, SequenceBatchNorm, StochasticDepth
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, SequenceDropout
 from s4d_torch.nn.model import POOLINGS
+from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.hippo import HIPPO, diagonalize
 
 D_MODEL, D_STATE, LENGTH = 4, 8, 20
@@ -321,10 +322,11 @@ def test_whole_equals_chunks_equals_steps(
         same_state(end, state, TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("method", ["s4d", "s4", "dss"])
 @torch.no_grad()
-def test_whole_equals_chunks_equals_steps_for_every_method(method: str) -> None:
-    made = model(method=method, pooling="none")
+def test_whole_equals_chunks_for_every_method_and_engine(method: str, engine: str) -> None:
+    made = model(method=method, pooling="none", engine=engine)
     u = draw(2, 150, 3)
     y, state = made(u, rate=0.5)
     chunked, end = made(u[:, :70], rate=0.5)
@@ -345,12 +347,14 @@ def test_a_model_without_a_state_to_return() -> None:
 
 
 @pytest.mark.parametrize("padding", [0.0, 5.0, torch.nan])
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("engine", [*ENGINES, "bidirectional"])
 @pytest.mark.parametrize("make", [S4D, S4, DSS])
 def test_a_ragged_batch_of_a_layer_is_each_sequence_alone(
-    make: type[Layer], bidirectional: bool, padding: float
+    make: type[Layer], engine: str, padding: float
 ) -> None:
-    module, u = layer(make, bidirectional=bidirectional), draw(3, LENGTH, D_MODEL)
+    bidirectional = engine == "bidirectional"
+    options = {"bidirectional": True} if bidirectional else {"engine": engine}
+    module, u = layer(make, **options), draw(3, LENGTH, D_MODEL)
     for i, n in enumerate(LENGTHS):
         u[i, n:] = padding
     y, state = module(u, lengths=LENGTHS)
@@ -362,9 +366,10 @@ def test_a_ragged_batch_of_a_layer_is_each_sequence_alone(
             close(state[i : i + 1], end)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("make", [S4D, S4, DSS])
-def test_a_ragged_batch_goes_on_from_each_end(make: type[Layer]) -> None:
-    module, u, more = layer(make), draw(3, LENGTH, D_MODEL), draw(3, 9, D_MODEL)
+def test_a_ragged_batch_goes_on_from_each_end(make: type[Layer], engine: str) -> None:
+    module, u, more = layer(make, engine=engine), draw(3, LENGTH, D_MODEL), draw(3, 9, D_MODEL)
     _, state = module(u, lengths=LENGTHS)
     y, end = module(more, state, lengths=torch.tensor([4, 9, 1]))
     for i, (n, m) in enumerate(zip(LENGTHS, [4, 9, 1], strict=True)):
@@ -526,6 +531,21 @@ def test_gradients_reach_every_parameter(options: dict[str, Any]) -> None:
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert (parameter.grad != 0).any(), name
+
+
+@pytest.mark.parametrize("make", [S4D, S4, DSS])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_every_engine_has_the_same_gradients(make: type[Layer], ragged: bool) -> None:
+    def gradients(engine: str) -> list[Tensor]:
+        module, u = layer(make, engine=engine), draw(3, LENGTH, D_MODEL).requires_grad_()
+        y, state = module(u, draw(3, D_MODEL, D_STATE), lengths=LENGTHS if ragged else None)
+        loss = y.square().sum() + state.square().sum()
+        return list(torch.autograd.grad(loss, [u, *module.parameters()]))
+
+    expected = gradients("fft")
+    for engine in ENGINES:
+        for actual, wanted in zip(gradients(engine), expected, strict=True):
+            close(actual, wanted)
 
 
 # ---- random numbers ---------------------------------------------------------------------------

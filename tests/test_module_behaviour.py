@@ -19,6 +19,7 @@ Module = Layer | SequenceModel
 
 MODULES: dict[str, Callable[..., Module]] = {
     "s4d": lambda **options: S4D(D_MODEL, 8, **options),
+    "fft": lambda **options: S4D(D_MODEL, 8, engine="fft", **options),
     "s4": lambda **options: S4(D_MODEL, 8, **options),
     "dss": lambda **options: DSS(D_MODEL, 8, **options),
     "real": lambda **options: S4D(D_MODEL, 5, init="real", train_A=False, **options),
@@ -231,7 +232,7 @@ def test_autocast_trains() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("name", ["s4d", "s4", "dss", "model"])
+@pytest.mark.parametrize("name", ["s4d", "fft", "s4", "dss", "model"])
 def test_export_gives_the_same_outputs(name: str, strict: bool) -> None:
     module = made(name)
     program = export(
