@@ -14,9 +14,11 @@ from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import convolution, initialization, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
-from s4d_torch.ssm.engine import ENGINES, run
+from s4d_torch.ssm.engine import ENGINES, Source, run
+from s4d_torch.ssm.fused import stored_blocks, supports
 from s4d_torch.ssm.kernel import cauchy, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
+from s4d_torch.ssm.scan import Blocks
 
 T = TypeVar("T")
 CACHED = 4  # systems and kernels kept in evaluation
@@ -206,10 +208,25 @@ class SSM(nn.Module):
         if self.method.structure == "dplr":
             step = bilinear_low_rank(self.A, self.P, self.B, rate * self.dt[:, None])
             return DenseSystem.from_low_rank(step, self.C)
+        return self._diagonal_system(rate)
+
+    def _diagonal_system(self, rate: float) -> DiagonalSystem:
         discrete, C = self._discrete(rate), self.C
         if self.method.kernel == "softmax":
             discrete, C = softmax_step(discrete, C, self._horizon)
         return DiagonalSystem(discrete, C, self.method.pairs)
+
+    def _blocks(self, rate: float) -> Blocks:
+        return self._kept(("blocks", 0, rate), lambda: self._make_blocks(rate))
+
+    def _make_blocks(self, rate: float) -> Blocks:
+        """The tables of the compiled scan."""
+        rule, constraint = self.method.discretization, self.method.constraint
+        if self.method.kernel == "softmax" or not supports(rule, constraint):
+            return self._diagonal_system(rate).blocks(self.D, self._compute_dtype)
+        stored = (self.raw_B, self.raw_C, self.log_dt, self.D)
+        frequency = self.frequency if self.method.pairs else None
+        return stored_blocks(rule, constraint, rate, self.raw_decay, frequency, *stored)
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -246,15 +263,15 @@ class SSM(nn.Module):
             if self.method.bidirectional:
                 y, state = self._look_both_ways(x, rate), None
             else:
-                y, state = run(
-                    self._system(rate),
-                    x,
-                    state,
-                    lengths,
+                source = Source(
+                    self.method.structure == "diagonal",
+                    system=lambda: self._system(rate),
                     kernel=lambda: self.kernel(length, rate=rate),
+                    blocks=lambda: self._blocks(rate),
                     D=self.D,
-                    engine=self.engine,
-                    need_state=return_state,
+                )
+                y, state = run(
+                    source, x, state, lengths, engine=self.engine, need_state=return_state
                 )
             if valid is not None:
                 y = torch.where(valid, y, 0.0)

@@ -7,23 +7,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from s4d_torch.ssm import convolution, recurrence, scan
+from s4d_torch.ssm.pairs import to_complex, to_real
 from s4d_torch.ssm.recurrence import DiagonalSystem, System
+from s4d_torch.ssm.scan import Blocks
 
 ENGINES = ("auto", "fft", "chunk", "scan")
 
 
-def choose(engine: str, system: System, u: Tensor) -> str:
+@dataclass(frozen=True)
+class Source:
+    """What an engine may ask for, made only when it does."""
+
+    diagonal: bool
+    system: Callable[[], System]
+    kernel: Callable[[], Tensor]  # K, (H, length)
+    blocks: Callable[[], Blocks]  # for the compiled scan, with D inside
+    D: Tensor
+
+
+def choose(engine: str, diagonal: bool, u: Tensor) -> str:
     """What ``auto`` means here, and what stands in for a scan where it cannot run.
 
     Measured by ``s4d bench``: on a CPU the scan wins at every length for diagonal systems; a dense
     system is best in chunks; elsewhere the FFT keeps a device busy.
     """
-    compiled = isinstance(system, DiagonalSystem) and scan.available(u.device, u.dtype)
+    compiled = diagonal and scan.available(u.device, u.dtype)
     if engine == "scan":
         return "scan" if compiled else "chunk"
     if engine != "auto":
@@ -34,68 +48,56 @@ def choose(engine: str, system: System, u: Tensor) -> str:
 
 
 def run(
-    system: System,
+    source: Source,
     u: Tensor,
     state: Tensor | None,
     lengths: Tensor | None,
     *,
-    kernel: Callable[[], Tensor],
-    D: Tensor,
     engine: str = "auto",
     need_state: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """``y = K * u + D u`` and the end state; u, y (batch, length, H), zero beyond ``lengths``.
-
-    ``kernel`` gives K (H, length) where the engine wants it; ``state`` (batch, H, S).
-    """
-    engine = choose(engine, system, u)
+    """``y = K * u + D u`` and the end state; u, y (batch, length, H), state (batch, H, S)."""
+    engine = choose(engine, source.diagonal, u)
     if engine == "scan":
-        assert isinstance(system, DiagonalSystem)
-        return _compiled_scan(system, u, state, lengths, D, need_state)
+        return _compiled_scan(source, u, state, lengths, need_state)
     x = u.transpose(1, 2)  # (batch, H, L)
     if engine == "fft":
-        y = convolution.causal(x, kernel())
+        y = convolution.causal(x, source.kernel())
         if state is not None:
-            y = y + recurrence.free_response(system, state, x.shape[-1]).to(y.dtype)
-        end = recurrence.end_state(system, x, state, lengths) if need_state else None
+            y = y + recurrence.free_response(source.system(), state, x.shape[-1]).to(y.dtype)
+        end = recurrence.end_state(source.system(), x, state, lengths) if need_state else None
     else:
+        system = source.system()
         start = state if state is not None else _zeros(system, x)
         y, end = recurrence.scan(system, x, start)
         if need_state and lengths is not None:
             end = recurrence.end_state(system, x, state, lengths)
-    y = y + D.to(y.dtype)[:, None] * x
+    y = y + source.D.to(y.dtype)[:, None] * x
     return y.transpose(1, 2), end if need_state else None
 
 
 def _compiled_scan(
-    system: DiagonalSystem,
-    u: Tensor,
-    state: Tensor | None,
-    lengths: Tensor | None,
-    D: Tensor,
-    need_state: bool,
+    source: Source, u: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
 ) -> tuple[Tensor, Tensor | None]:
     batch, length, _ = u.shape
-    blocks = system.blocks(D, u.dtype)
     whole = length // scan.BLOCK
-    stops = (
-        u.new_full((batch,), whole, dtype=torch.int64) if lengths is None else lengths // scan.BLOCK
-    )
-    start = None if state is None else system.complex_state(state)
-    y, end = scan.run(u, blocks, start, stops)
-    if not need_state:
-        return y, None
-    end = system.real_state(end)
+    stops = torch.full((batch,), whole) if lengths is None else lengths // scan.BLOCK
+    if state is None and not need_state:
+        return scan.run(u, source.blocks(), None, stops)[0], None
+    system = source.system()
+    assert isinstance(system, DiagonalSystem)
+    start = None if state is None else to_complex(state, system.pairs)
+    y, end = scan.run(u, source.blocks(), start, stops)
+    end = to_real(end[..., : system.C.shape[-1]].contiguous(), system.pairs)
     if lengths is None:
         tail = u[:, scan.BLOCK * whole :].transpose(1, 2)
         return y, recurrence.end_state(system, tail, end) if tail.shape[-1] else end
     # the samples of each sequence after its last whole block, ends aligned
     left = lengths - scan.BLOCK * stops
-    place = lengths[:, None] + torch.arange(1 - scan.BLOCK, 0, device=u.device)
+    ahead = torch.arange(1 - scan.BLOCK, 0, device=u.device)
     rows = torch.arange(batch, device=u.device)[:, None]
-    tail = u[rows, place.clamp(min=0)].transpose(1, 2)
-    inside = torch.arange(1 - scan.BLOCK, 0, device=u.device) >= -left[:, None]
-    tail = torch.where(inside[:, None], tail, 0.0)
+    tail = u[rows, (lengths[:, None] + ahead).clamp(min=0)].transpose(1, 2)
+    tail = torch.where((ahead >= -left[:, None])[:, None], tail, 0.0)
     return y, recurrence.end_state(system, tail, None) + system.advance(end, left, scan.BLOCK)
 
 

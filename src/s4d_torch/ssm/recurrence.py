@@ -98,13 +98,6 @@ class DiagonalSystem:
         C = 2 * self.C if self.pairs else self.C
         return make_blocks(self.step.A_bar, self.step.into_state, C, direct, dtype)
 
-    def complex_state(self, state: Tensor) -> Tensor:
-        return to_complex(state, self.pairs)
-
-    def real_state(self, state: Tensor) -> Tensor:
-        modes = self.C.shape[-1]
-        return to_real(state[..., :modes].contiguous(), self.pairs)
-
     def _steps(self, length: int) -> Tensor:
         log_A = self.step.log_A
         return torch.arange(length, device=log_A.device, dtype=log_A.real.dtype)

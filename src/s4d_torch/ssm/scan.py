@@ -6,18 +6,20 @@ Without a working numba, off the CPU, or in another precision than float32 and f
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 BLOCK, SEGMENT, GROUP = 4, 256, 16  # as in compiled.py, which needs numba to be imported
+_READY: set[tuple[Any, torch.dtype]] = set()  # kernels that are compiled for a dtype
 SERIAL = 2**18  # mode steps; for fewer, waking a thread takes longer than the work
 
 
@@ -102,7 +104,7 @@ def _scan(
         end,
         kept,
     )
-    _in_threads(_compiled("scan_forward", drift.shape[1] // 2), u, drift, arrays)
+    _share_scan("scan_forward", u, drift, arrays)
     return y, end, kept
 
 
@@ -132,7 +134,7 @@ def _scan_backward(
         *(grad_y.contiguous(), grad_end.contiguous(), u, tables.contiguous(), kernel.contiguous()),
         *(drift, stops, kept, grad_u, grad_start, grad_tables, grad_kernel),
     )
-    _in_threads(_compiled("scan_backward", drift.shape[1] // 2), u, drift, arrays)
+    _share_scan("scan_backward", u, drift, arrays)
     return grad_u, grad_tables.sum(0).to(u.dtype), grad_kernel.sum(0).to(u.dtype), grad_start
 
 
@@ -195,41 +197,47 @@ def _probe_numba() -> bool:
     return True
 
 
-@cache
-def _compiled(name: str, modes: int) -> Callable[..., None]:
-    from s4d_torch.ssm import compiled
-
-    kernel = getattr(compiled, name)(modes)
-
-    def first(*arguments: Any) -> None:
-        """Say so when a call waits for the compiler; the next process finds the result on disk."""
-        before = sum(kernel.stats.cache_misses.values())
-        began = time.perf_counter()
-        kernel(*arguments)
-        if sum(kernel.stats.cache_misses.values()) > before:
-            seconds = time.perf_counter() - began
-            print(f"s4d_torch: compiled {name} in {seconds:.1f} s (kept on disk)", file=sys.stderr)
-
-    return first
-
-
-def _in_threads(
-    kernel: Callable[..., None], u: Tensor, drift: Tensor, arrays: tuple[Tensor, ...]
-) -> None:
-    """Run all tasks, in as many threads as torch may use; the compiled code holds no lock."""
-    views = [array.detach().numpy() for array in arrays]
+def _share_scan(name: str, u: Tensor, drift: Tensor, arrays: tuple[Tensor, ...]) -> None:
+    kernel = getattr(compiled_module("compiled"), name)(drift.shape[1] // 2)
     tasks = u.shape[0] * -(-u.shape[2] // GROUP)
-    threads = min(torch.get_num_threads(), tasks)
-    if u.numel() * drift.shape[1] < SERIAL:
-        threads = 1
+    share(kernel, tasks, GROUP * u.shape[1] * drift.shape[1] // 2, (), arrays)
+
+
+def compiled_module(name: str) -> ModuleType:
+    """``compiled`` and its siblings, imported when first needed: numba takes its time."""
+    return importlib.import_module(f"s4d_torch.ssm.{name}")
+
+
+def share(
+    kernel: Any, tasks: int, work: int, options: tuple[Any, ...], tensors: tuple[Tensor, ...]
+) -> None:
+    """``kernel(first, last, *options, *arrays)`` over all tasks, in the threads torch may use.
+
+    ``work`` is about how many mode steps a task takes. The compiled code holds no lock.
+    """
+    arguments = (*options, *(x.detach().numpy() for x in tensors))
+    if (kernel, tensors[0].dtype) not in _READY:
+        _compile(kernel, arguments)
+        _READY.add((kernel, tensors[0].dtype))
+    threads = min(torch.get_num_threads(), tasks) if tasks * work >= SERIAL else 1
     edges = [tasks * i // threads for i in range(threads + 1)]
-    pool = _pool(os.getpid()) if threads > 1 else None
     others = [
-        pool.submit(kernel, edges[i], edges[i + 1], *views) for i in range(1, threads) if pool
+        _pool(os.getpid()).submit(kernel, edges[i], edges[i + 1], *arguments)
+        for i in range(1, threads)
     ]
-    kernel(edges[0], edges[1], *views)
+    kernel(edges[0], edges[1], *arguments)
     for other in others:
         other.result()
+
+
+def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile before any thread runs, and say so; the next process finds the result on disk."""
+    began = time.perf_counter()
+    misses = sum(kernel.stats.cache_misses.values())
+    kernel(0, 0, *arguments)
+    if sum(kernel.stats.cache_misses.values()) > misses:
+        name, seconds = kernel.py_func.__qualname__.split(".")[0], time.perf_counter() - began
+        print(f"s4d_torch: compiled {name} in {seconds:.1f} s (kept on disk)", file=sys.stderr)
 
 
 @cache
