@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,17 +41,43 @@ def power_sum(weights: Tensor, log_A: Tensor, length: int, *, pairs: bool = True
     inner size 2M. The product is double precision too: modes may cancel, and a sum in float32
     would be off by 1e-5 of the largest |K|.
     """
-    inner_steps = block_length(length)
-    outer_steps = -(-length // inner_steps)
-    lead = weights.shape[:-2]
-    steps = torch.arange(max(inner_steps, outer_steps), device=log_A.device, dtype=log_A.real.dtype)
-    inner = powers(log_A, steps[:inner_steps])  # (H, T, M)
-    outer = powers(log_A, inner_steps * steps[:outer_steps])  # (H, I, M)
-    rows = to_real(weights.reshape(-1, *log_A.shape)[:, :, None] * outer, pairs)  # (G, H, I, S)
-    columns = readout(inner, pairs)  # (H, T, S)
-    blocks = torch.matmul(rows.transpose(0, 1).flatten(1, 2), columns.mT)  # (H, G I, T)
-    sums = blocks.unflatten(1, (-1, outer_steps)).flatten(2).transpose(0, 1)[..., :length]
-    return sums.reshape(*lead, -1, length)
+    flat = weights.reshape(-1, *log_A.shape)
+    sums: Tensor = _PowerSum.apply(flat, log_A, length, pairs)  # type: ignore[no-untyped-call]
+    return sums.reshape(*weights.shape[:-1], length)
+
+
+class _PowerSum(torch.autograd.Function):
+    """:func:`power_sum` with its adjoint: two more matrix products, and nothing kept but tables.
+
+    For a gradient G of the sums, ``S0 = sum_l G_l A^l`` and ``S1 = sum_l l G_l A^l`` give those of
+    the weights, ``2 conj(S0)``, and of log A, ``2 conj(weights S1)``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, log_A: Tensor, length: int, pairs: bool) -> Tensor:
+        T = block_length(length)
+        inner = powers(log_A, T)  # (H, T, M)
+        outer = powers(log_A, -(-length // T), stride=T)  # (H, I, M)
+        rows = to_real(weights[:, :, None] * outer, pairs)  # (G, H, I, S)
+        sums = torch.matmul(rows, readout(inner, pairs).mT)  # (G, H, I, T)
+        ctx.save_for_backward(weights, inner, outer)
+        ctx.pairs = pairs
+        return sums.flatten(2)[..., :length]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        weights, inner, outer = ctx.saved_tensors
+        T = inner.shape[1]
+        j = torch.arange(T, dtype=grad.dtype, device=grad.device)
+        blocks = torch.nn.functional.pad(grad, (0, -grad.shape[-1] % T)).unflatten(-1, (-1, T))
+        columns = torch.view_as_real(torch.cat([inner, j[:, None] * inner], dim=-1))
+        seen = torch.matmul(blocks, columns.flatten(-2))  # (G, H, I, 4 M)
+        seen, late = torch.view_as_complex(seen.unflatten(-1, (-1, 2))).chunk(2, dim=-1)
+        i = torch.arange(outer.shape[1], dtype=grad.dtype, device=grad.device)
+        S0 = (outer * seen).sum(2)
+        S1 = (outer * (T * i[:, None] * seen + late)).sum(2)
+        scale = 2 if ctx.pairs else 1
+        return scale * S0.conj(), scale * (weights * S1).sum(0).conj(), None, None
 
 
 def softmax(
@@ -164,9 +191,17 @@ def basis(A: Tensor, B: Tensor, t: Tensor) -> Tensor:
     return torch.exp(A.reshape(shape) * t) * B.reshape(shape)
 
 
-def powers(log_A: Tensor, exponents: Tensor) -> Tensor:
-    """``A^l`` for each l of ``exponents``; (H, M), (T,) -> (H, T, M)."""
-    return torch.exp(log_A[..., None, :] * exponents[:, None])
+def powers(log_A: Tensor, count: int, stride: int = 1) -> Tensor:
+    """``A^(stride j)`` for j < count; (H, M) -> (H, count, M).
+
+    By doubling: each power of two has its own exponential, so an entry is a product of a few
+    factors that are right to the last bit.
+    """
+    table = torch.ones_like(log_A)[:, None]
+    while table.shape[1] < count:
+        factor = torch.exp(log_A * (stride * table.shape[1]))
+        table = torch.cat([table, table * factor[:, None]], dim=1)
+    return table[:, :count]
 
 
 def block_length(length: int) -> int:

@@ -86,10 +86,10 @@ class DiagonalSystem:
         return self.apply(torch.exp(self.step.log_A * count), state)
 
     def outputs(self, length: int) -> Tensor:
-        return readout(self.C[:, None] * powers(self.step.log_A, self._steps(length)), self.pairs)
+        return readout(self.C[:, None] * powers(self.step.log_A, length), self.pairs)
 
     def inputs(self, length: int) -> Tensor:
-        table = powers(self.step.log_A, self._steps(length).flip(0))
+        table = powers(self.step.log_A, length).flip(1)
         return to_real(table * self.step.into_state[:, None], self.pairs)
 
     def blocks(self, D: Tensor, dtype: torch.dtype) -> Blocks:
@@ -97,10 +97,6 @@ class DiagonalSystem:
         direct = self.direct + D.to(self.direct.dtype)
         C = 2 * self.C if self.pairs else self.C
         return make_blocks(self.step.A_bar, self.step.into_state, C, direct, dtype)
-
-    def _steps(self, length: int) -> Tensor:
-        log_A = self.step.log_A
-        return torch.arange(length, device=log_A.device, dtype=log_A.real.dtype)
 
 
 @dataclass

@@ -1,0 +1,138 @@
+"""The alternatives, written from the mathematics as other implementations compute them.
+
+All work in complex64 and keep every power or quotient in memory, (H, N/2, L) and more. They start
+from the values of one of our modules, so that both compute the same kernel.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, glu
+
+from s4d_torch.nn.ssm import SSM
+from s4d_torch.ssm.discretization import bilinear_low_rank
+from s4d_torch.ssm.kernel import dense
+from s4d_torch.ssm.pairs import from_readout, readout
+
+
+def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
+    """``y = K * u`` by a real FFT of twice the length; u (B, H, L), kernel (H, L)."""
+    length = u.shape[-1]
+    spectrum = torch.fft.rfft(kernel, n=2 * length) * torch.fft.rfft(u, n=2 * length)
+    return torch.fft.irfft(spectrum, n=2 * length)[..., :length]
+
+
+class Convolution(nn.Module):
+    """``y = K * u + D u`` with a kernel that a subclass materialises; u, y (B, L, H)."""
+
+    def __init__(self, ssm: SSM) -> None:
+        super().__init__()
+        self.D = nn.Parameter(ssm.D.detach().clone())
+
+    def kernel(self, length: int) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, u: Tensor) -> Tensor:
+        x = u.transpose(1, 2)
+        y = fft_convolution(x, self.kernel(u.shape[1])) + self.D[:, None] * x
+        return y.transpose(1, 2)
+
+
+class Listing(Convolution):
+    """The paper's listing of S4D: ``K = 2 Re (C B_bar) @ A_bar ** arange(L)``, bilinear.
+
+    ``form`` is how the powers are taken: ``power`` as in the listing, or ``exp`` of a multiple of
+    the logarithm, which is faster.
+    """
+
+    def __init__(self, ssm: SSM, form: str = "exp") -> None:
+        super().__init__(ssm)
+        self.form = form
+        A = ssm.A.detach()
+        self.log_decay = nn.Parameter((-A.real).log().float())
+        self.frequency = nn.Parameter(A.imag.float())
+        self.log_dt = nn.Parameter(ssm.dt.detach().log().float())
+        self.B, self.C = _stored(ssm.B), _stored(ssm.C)
+
+    def kernel(self, length: int) -> Tensor:
+        A = torch.complex(-self.log_decay.exp(), self.frequency)  # (H, N/2)
+        half = 0.5 * self.log_dt.exp()[:, None] * A
+        A_bar = (1 + half) / (1 - half)
+        B_bar = self.log_dt.exp()[:, None] * torch.view_as_complex(self.B) / (1 - half)
+        steps = torch.arange(length, dtype=torch.float32)
+        if self.form == "power":
+            powers = A_bar[..., None] ** steps  # (H, N/2, L)
+        else:
+            powers = torch.exp(A_bar.log()[..., None] * steps)
+        weights = torch.view_as_complex(self.C) * B_bar
+        return 2 * torch.einsum("hn,hnl->hl", weights, powers).real
+
+
+class Cauchy(Convolution):
+    """The kernel of S4 from its generating function at the roots of unity, of rank 1.
+
+    At ``z`` with ``z^L = 1`` and ``g = 2 (1 - z) / (1 + z)``, sum_l K_l z^l is
+
+        2 / (1 + z) (k_CB - k_CP k_PB / (1 + k_PP)),   k_ab = dt sum_n a_n b_n / (g - dt A_n)
+
+    over both halves of the conjugate pairs, with ``C (I - A_bar^L)`` for C: that product is the
+    trained parameter, made once. ``shared`` divides once for all four sums instead of once each.
+    """
+
+    nodes: Tensor  # (L/2 + 1,) g
+    scale: Tensor  # (L/2 + 1,) 2 / (1 + z)
+
+    def __init__(self, ssm: SSM, length: int, *, shared: bool = False) -> None:
+        super().__init__(ssm)
+        self.shared = shared
+        A, P, B = ssm.A.detach(), ssm.P.detach(), ssm.B.detach()
+        self.log_decay = nn.Parameter((-A.real).log().float())
+        self.frequency = nn.Parameter(A.imag.float())
+        self.log_dt = nn.Parameter(ssm.dt.detach().log().float())
+        step = bilinear_low_rank(A, P, B, ssm.dt.detach()[:, None])
+        rows = readout(ssm.C.detach())[:, None]  # (H, 1, N)
+        rows = rows - rows @ torch.linalg.matrix_power(dense(step), length)
+        self.P, self.B = _stored(P[:, 0]), _stored(B)
+        self.C = _stored(from_readout(rows[:, 0]))
+        angle = -2 * torch.pi / length * torch.arange(length // 2 + 1, dtype=torch.float64)
+        z = torch.polar(torch.ones_like(angle), angle)
+        self.register_buffer("nodes", (2 * (1 - z) / (1 + z)).to(torch.complex64))
+        self.register_buffer("scale", (2 / (1 + z)).to(torch.complex64))
+
+    def kernel(self, length: int) -> Tensor:
+        dt = self.log_dt.exp()[:, None]
+        A = torch.complex(-self.log_decay.exp(), self.frequency)
+        B, C, P = (torch.view_as_complex(x) for x in (self.B, self.C, self.P))
+        left, right = torch.stack([C, P.conj()]), torch.stack([B, P])  # (2, H, N/2)
+        products = left[:, None] * right[None]  # (2, 2, H, N/2)
+        products, poles = _both_halves(products), _both_halves(dt * A)
+        distance = self.nodes - poles[..., None]  # (H, N, L/2 + 1)
+        if self.shared:
+            sums = torch.einsum("abhn,hnl->abhl", products, 1 / distance)
+        else:
+            sums = (products[..., None] / distance).sum(-2)
+        k = dt * sums
+        spectrum = self.scale * (k[0, 0] - k[0, 1] * k[1, 0] / (1 + k[1, 1]))
+        return torch.fft.irfft(spectrum, n=length)
+
+
+class PeerLayer(nn.Module):
+    """A convolution as a whole layer: GELU, a linear map to twice the width, GLU."""
+
+    def __init__(self, core: Convolution) -> None:
+        super().__init__()
+        width = core.D.shape[0]
+        self.core, self.output = core, nn.Linear(width, 2 * width)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return glu(self.output(gelu(self.core(u))), dim=-1)
+
+
+def _stored(x: Tensor) -> nn.Parameter:
+    """A complex tensor as a real parameter, (..., 2)."""
+    return nn.Parameter(torch.view_as_real(x.detach().to(torch.complex64)).clone())
+
+
+def _both_halves(x: Tensor) -> Tensor:
+    return torch.cat([x, x.conj()], dim=-1)
