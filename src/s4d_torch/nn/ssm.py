@@ -16,7 +16,8 @@ from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
 from s4d_torch.ssm.engine import ENGINES, Source, run
 from s4d_torch.ssm.fused import stored_blocks, supports
-from s4d_torch.ssm.kernel import cauchy, softmax, softmax_step, vandermonde
+from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
+from s4d_torch.ssm.pairs import readout, to_real
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
 from s4d_torch.ssm.scan import Blocks
 
@@ -182,9 +183,12 @@ class SSM(nn.Module):
 
     def _kernel(self, length: int, rate: float) -> Tensor:
         C, pairs = self.C, self.method.pairs
-        if self.method.kernel == "cauchy":
+        if self.method.structure == "dplr":
+            step = bilinear_low_rank(self.A, self.P, self.B, rate * self.dt[:, None])
+            K = krylov(dense(step), to_real(step.B_now), readout(C), length)
+        elif self.method.kernel == "cauchy":
             A, B, dt = self.A, self.B, rate * self.dt[:, None]
-            P = self.P if self.method.structure == "dplr" else torch.zeros_like(B)[:, None]
+            P = torch.zeros_like(B)[:, None]
             K = cauchy(A, P, B, C, dt, bilinear_low_rank(A, P, B, dt), length)
         elif self.method.kernel == "softmax":
             K = softmax(self._discrete(rate), C, self._horizon, length, pairs=pairs)

@@ -23,10 +23,13 @@ from numba import njit
 from s4d_torch.ssm.compiled import FAST
 from s4d_torch.ssm.vector_math import activate, gate
 
-LANES = 32
+LANES = 16  # channels of a group
+MOST = 16  # samples of a block, at most
+SIGNAL = 6 * LANES  # where the inputs of a block begin in the work space of a group
+SENT = SIGNAL + MOST * LANES  # and what its modes send
 
-ROWS, TOWERS, INPUTS, WIDTH, OUTPUTS, RANK, BLOCK = range(7)
-EMBEDDING, NORM, PRENORM, ACTIVATION, MIXING, MEAN, EXACT = range(7, 14)
+ROWS, TOWERS, INPUTS, WIDTH, OUTPUTS, BLOCK = range(6)
+EMBEDDING, NORM, PRENORM, ACTIVATION, MIXING, MEAN, EXACT = range(6, 13)
 NORMS = ("none", "batch", "layer")
 MIXINGS = ("none", "linear", "glu")
 
@@ -47,7 +50,7 @@ def run(
     u: Array,
     tokens: Array,
     y: Array,
-) -> None:
+) -> bool:
     """Samples u (steps * rows, d_input), or tokens (steps * rows,), -> y (steps * rows', d_output).
 
     rows = batch * towers and rows' = batch. ``weights`` is flat, in the order of use. Double are
@@ -55,9 +58,12 @@ def run(
     term of ``advance_low_rank``; modes (layers, rows, groups, modes, 2, LANES); pool (rows,
     d_model + 1), the running sum and the number of samples. ring (layers, rows, 2, K, groups *
     LANES) has the last inputs and what the modes will send; clock, the time, then for each group
-    the time its modes are next needed.
+    the time its modes are next needed. False if a token is none; then nothing was done.
     """
     rows, width = plan[ROWS], plan[WIDTH]
+    for token in tokens:
+        if not 0 <= token < plan[INPUTS]:
+            return False
     x = np.zeros((rows, width), weights.dtype)
     wide = np.zeros(max(4 * width, ring.shape[4]), weights.dtype)
     narrow = np.zeros(ring.shape[4], weights.dtype)
@@ -79,6 +85,7 @@ def run(
                     x[row, h] = pool[row, h] / pool[row, width]
         decode(plan, weights, place + 2 * width, x, wide, narrow, y[step * answers :])
         clock[0] += 1
+    return True
 
 
 @compiled
@@ -239,73 +246,157 @@ def advance(
 ) -> None:
     """The oldest ``samples`` inputs of the ring into the state of a group, in place."""
     K, low = inputs.shape[0], group * LANES
-    signal, sent = np.empty((K, LANES)), np.zeros((K, LANES))
+    # one array: where the compiler sees several, it has to check whether they overlap
+    z = np.empty(SENT + MOST * LANES)
     for i in range(samples):
         for c in range(LANES):
-            signal[i, c] = inputs[(time + i) % K, low + c]
+            z[SIGNAL + i * LANES + c] = inputs[(time + i) % K, low + c]
+            z[SENT + i * LANES + c] = 0
     if cell.shape[1] > 4:
-        advance_low_rank(cell, state, signal, samples, sent)
+        advance_low_rank(cell, state, z, samples)
     else:
-        whole = samples // 4 * 4
         for m in range(cell.shape[0]):
-            for i in range(0, whole, 4):
-                four_steps(cell[m], state[m], signal[i : i + 4], sent[i : i + 4])
-            for i in range(whole, samples):
-                one_step(cell[m], state[m], signal[i], sent[i])
+            for q in range(4):
+                for c in range(LANES):
+                    z[q * LANES + c] = cell[m, q, c]
+            for q in range(2):
+                for c in range(LANES):
+                    z[(4 + q) * LANES + c] = state[m, q, c]
+            steps(z, samples)
+            for q in range(2):
+                for c in range(LANES):
+                    state[m, q, c] = z[(4 + q) * LANES + c]
     for i in range(samples):
         for c in range(LANES):
-            ahead[(time + i) % K, low + c] = sent[i, c]
+            ahead[(time + i) % K, low + c] = z[SENT + i * LANES + c]
 
 
 @compiled
-def one_step(cell: Array, state: Array, u: Array, y: Array) -> None:
-    """``s <- A s + u, y += C s`` for one mode of LANES channels."""
-    for c in range(LANES):
-        a, e, r, i = cell[0, c], cell[1, c], state[0, c], state[1, c]
-        r, i = a * r - e * i + u[c], a * i + e * r
-        y[c] += cell[2, c] * r + cell[3, c] * i
-        state[0, c], state[1, c] = r, i
+def steps(z: Array, samples: int) -> None:
+    """``s <- A s + u, y += C s`` for one mode of LANES channels; z = A, C, s, u_0.., y_0.. ."""
+    whole = samples // 4 * 4 * LANES
+    for k in range(0, whole, 4 * LANES):  # four samples while the mode is in registers
+        for c in range(LANES):
+            a, e, v, w = z[c], z[LANES + c], z[2 * LANES + c], z[3 * LANES + c]
+            r, i = z[4 * LANES + c], z[5 * LANES + c]
+            r, i = a * r - e * i + z[SIGNAL + k + c], a * i + e * r
+            z[SENT + k + c] += v * r + w * i
+            r, i = a * r - e * i + z[SIGNAL + LANES + k + c], a * i + e * r
+            z[SENT + LANES + k + c] += v * r + w * i
+            r, i = a * r - e * i + z[SIGNAL + 2 * LANES + k + c], a * i + e * r
+            z[SENT + 2 * LANES + k + c] += v * r + w * i
+            r, i = a * r - e * i + z[SIGNAL + 3 * LANES + k + c], a * i + e * r
+            z[SENT + 3 * LANES + k + c] += v * r + w * i
+            z[4 * LANES + c], z[5 * LANES + c] = r, i
+    for k in range(whole, samples * LANES, LANES):
+        for c in range(LANES):
+            a, e, r, i = z[c], z[LANES + c], z[4 * LANES + c], z[5 * LANES + c]
+            r, i = a * r - e * i + z[SIGNAL + k + c], a * i + e * r
+            z[SENT + k + c] += z[2 * LANES + c] * r + z[3 * LANES + c] * i
+            z[4 * LANES + c], z[5 * LANES + c] = r, i
 
 
 @compiled
-def four_steps(cell: Array, state: Array, u: Array, y: Array) -> None:
-    """:func:`one_step` four times, with the mode kept in registers."""
-    for c in range(LANES):
-        a, e, v, w = cell[0, c], cell[1, c], cell[2, c], cell[3, c]
-        r, i = state[0, c], state[1, c]
-        r, i = a * r - e * i + u[0, c], a * i + e * r
-        y[0, c] += v * r + w * i
-        r, i = a * r - e * i + u[1, c], a * i + e * r
-        y[1, c] += v * r + w * i
-        r, i = a * r - e * i + u[2, c], a * i + e * r
-        y[2, c] += v * r + w * i
-        r, i = a * r - e * i + u[3, c], a * i + e * r
-        y[3, c] += v * r + w * i
-        state[0, c], state[1, c] = r, i
+def advance_low_rank(cell: Array, state: Array, z: Array, samples: int) -> None:
+    """``s <- A s - sum_k left_k Re(right_k s) + u``; a cell has left_k, right_k after A, C.
 
-
-@compiled
-def advance_low_rank(cell: Array, state: Array, u: Array, samples: int, y: Array) -> None:
-    """``s <- A s - sum_k left_k Re(right_k s) + u``; a cell has left_k, right_k after its four.
-
-    A right_k is stored as the row that is read with, like C.
+    A right_k is stored as the row that reads it off the state, like C.
     """
     rank = (cell.shape[1] - 4) // 4
     seen = np.empty((rank, LANES))
     for step in range(samples):
+        u = z[SIGNAL + step * LANES : SIGNAL + (step + 1) * LANES]
+        y = z[SENT + step * LANES : SENT + (step + 1) * LANES]
         seen[:] = 0
         for m in range(cell.shape[0]):
+            now = state[m]
             for k in range(rank):
-                right, s, total = cell[m, 6 + 4 * k : 8 + 4 * k], state[m], seen[k]
+                right, total = cell[m, 6 + 4 * k : 8 + 4 * k], seen[k]
                 for c in range(LANES):
-                    total[c] += right[0, c] * s[0, c] + right[1, c] * s[1, c]
+                    total[c] += right[0, c] * now[0, c] + right[1, c] * now[1, c]
         for m in range(cell.shape[0]):
-            one_step(cell[m], state[m], u[step], y[step])
+            now, own = state[m], cell[m, :4]
+            for c in range(LANES):
+                r, i = now[0, c], now[1, c]
+                now[0, c] = own[0, c] * r - own[1, c] * i + u[c]
+                now[1, c] = own[0, c] * i + own[1, c] * r
             for k in range(rank):
-                left, s, total = cell[m, 4 + 4 * k : 6 + 4 * k], state[m], seen[k]
-                read, out = cell[m, 2:4], y[step]
+                left, total = cell[m, 4 + 4 * k : 6 + 4 * k], seen[k]
                 for c in range(LANES):
-                    r, i = left[0, c] * total[c], left[1, c] * total[c]
-                    s[0, c] -= r
-                    s[1, c] -= i
-                    out[c] -= read[0, c] * r + read[1, c] * i
+                    now[0, c] -= left[0, c] * total[c]
+                    now[1, c] -= left[1, c] * total[c]
+            for c in range(LANES):
+                y[c] += own[2, c] * now[0, c] + own[3, c] * now[1, c]
+
+
+# -- states in and out -----------------------------------------------------------------------------
+
+
+@compiled
+def begin(plan: Array, clock: Array, cells: Array, reads: Array, modes: Array, ring: Array) -> None:
+    """Forget all inputs, and say what the modes send for the first K samples.
+
+    reads (layers, groups, modes, 2, LANES) is C, double.
+    """
+    K = plan[BLOCK]
+    clock[:] = K
+    clock[0] = 0
+    ring[:] = 0
+    for layer in range(modes.shape[0]):
+        for row in range(modes.shape[1]):
+            for group in range(modes.shape[2]):
+                state = modes[layer, row, group].copy()
+                inputs, ahead = ring[layer, row, 0], np.zeros((K, ring.shape[4]))
+                read, low = reads[layer, group], group * LANES
+                for j in range(K):
+                    if j:
+                        advance(cells[layer, group], state, group, inputs, 0, 1, ahead)
+                    for c in range(LANES):
+                        total = 0.0
+                        for m in range(state.shape[0]):
+                            total += read[m, 0, c] * state[m, 0, c] + read[m, 1, c] * state[m, 1, c]
+                        ring[layer, row, 1, j, low + c] = total
+
+
+@compiled
+def settle(plan: Array, clock: Array, cells: Array, modes: Array, ring: Array) -> Array:
+    """A copy of the modes, brought up to now."""
+    K, time, now = plan[BLOCK], clock[0], modes.copy()
+    for layer in range(modes.shape[0]):
+        for row in range(modes.shape[1]):
+            ahead = np.empty((K, ring.shape[4]))
+            for group in range(modes.shape[2]):
+                until = clock[1 + layer * modes.shape[2] + group]
+                cell, inputs = cells[layer, group], ring[layer, row, 0]
+                advance(cell, now[layer, row, group], group, inputs, until, time - until + K, ahead)
+    return now
+
+
+@compiled
+def load(state: Array, scale: Array, pairs: int, modes: Array) -> None:
+    """state (rows, d_model, d_state) -> modes of one layer; scale (d_model, modes), complex."""
+    for row in range(state.shape[0]):
+        for h in range(state.shape[1]):
+            group, c = h // LANES, h % LANES
+            for m in range(scale.shape[1]):
+                if pairs:
+                    s = complex(state[row, h, 2 * m], state[row, h, 2 * m + 1]) / scale[h, m]
+                else:
+                    s = state[row, h, m] / scale[h, m]
+                modes[row, group, m, 0, c] = s.real
+                modes[row, group, m, 1, c] = s.imag
+
+
+@compiled
+def unload(modes: Array, scale: Array, pairs: int, state: Array) -> None:
+    """The inverse of :func:`load`."""
+    for row in range(state.shape[0]):
+        for h in range(state.shape[1]):
+            group, c = h // LANES, h % LANES
+            for m in range(scale.shape[1]):
+                s = scale[h, m] * complex(modes[row, group, m, 0, c], modes[row, group, m, 1, c])
+                if pairs:
+                    state[row, h, 2 * m] = s.real
+                    state[row, h, 2 * m + 1] = s.imag
+                else:
+                    state[row, h, m] = s.real

@@ -185,6 +185,58 @@ def dense(step: DiscreteLowRank) -> Tensor:
     return multiplication(step.diagonal) - left @ right
 
 
+class Squares:
+    """The powers ``A^(2^k)`` of a matrix per channel (H, S, S), each made when first needed."""
+
+    def __init__(self, A: Tensor) -> None:
+        self.known = [A]
+
+    def get(self, k: int) -> Tensor:
+        """``A^(2^k)``."""
+        while len(self.known) <= k:
+            self.known.append(self.known[-1] @ self.known[-1])
+        return self.known[k]
+
+    def power(self, steps: int) -> Tensor:
+        """``A^steps``, steps >= 1."""
+        bits = [k for k in range(steps.bit_length()) if steps >> k & 1]
+        result = self.get(bits[0])
+        for k in bits[1:]:
+            result = result @ self.get(k)
+        return result
+
+    def rows(self, row: Tensor, count: int, stride: int = 1) -> Tensor:
+        """``row A^(stride j)``, j < count, by doubling: (H, G, S) -> (H, count G, S), j-major."""
+        total, k = row, stride.bit_length() - 1
+        while total.shape[1] < count * row.shape[1]:
+            total = torch.cat([total, total @ self.get(k)], dim=1)
+            k += 1
+        return total[:, : count * row.shape[1]]
+
+    def columns(self, column: Tensor, count: int) -> Tensor:
+        """``A^j column`` for j < count: (H, S, 1) -> (H, S, count)."""
+        total, k = column, 0
+        while total.shape[2] < count:
+            total = torch.cat([total, self.get(k) @ total], dim=2)
+            k += 1
+        return total[..., :count]
+
+
+def krylov(A_bar: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
+    """``C A_bar^l B`` for real dense systems: A_bar (H, S, S), B (H, S), C (..., H, S).
+
+    With l = T i + j this is ``(C A^(T i)) (A^j B)``: doubling, squares of A_bar and one product,
+    all of them matrix products, and several times faster than the Cauchy sums on a CPU.
+    """
+    lead, T = C.shape[:-2], block_length(length)
+    squares = Squares(A_bar)
+    count = -(-length // T)
+    rows = squares.rows(C.reshape(-1, *C.shape[-2:]).transpose(0, 1), count, stride=T)
+    blocks = rows @ squares.columns(B[..., None], T)  # (H, I G, T)
+    blocks = blocks.unflatten(1, (count, -1)).permute(2, 0, 1, 3)  # (G, H, I, T)
+    return blocks.flatten(2)[..., :length].reshape(*lead, -1, length)
+
+
 def basis(A: Tensor, B: Tensor, t: Tensor) -> Tensor:
     """The continuous basis functions ``K_n(t) = e^(t A_n) B_n``; (..., M, *t.shape)."""
     shape = (*A.shape, *[1] * t.ndim)

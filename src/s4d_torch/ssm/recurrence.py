@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
-from s4d_torch.ssm.kernel import dense, powers
+from s4d_torch.ssm.kernel import Squares, dense, powers
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
 from s4d_torch.ssm.scan import Blocks, make_blocks
 
@@ -108,34 +108,34 @@ class DenseSystem:
     output: Tensor
     direct: Tensor = field(init=False)
     input: Tensor = field(init=False)
+    squares: Squares = field(init=False)
 
     def __post_init__(self) -> None:
         self.direct = (self.output * self.B_now).sum(-1)
         self.input = (self.A_bar @ self.B_now[..., None])[..., 0]
+        self.squares = Squares(self.A_bar)
 
     @classmethod
     def from_low_rank(cls, step: DiscreteLowRank, C: Tensor) -> DenseSystem:
         return cls(dense(step), to_real(step.B_now), readout(C))
 
     def power(self, steps: int) -> Tensor:
-        return torch.linalg.matrix_power(self.A_bar, steps)
+        return self.squares.power(steps)
 
     def apply(self, power: Tensor, state: Tensor) -> Tensor:
         return torch.matmul(state.transpose(0, 1), power.mT).transpose(0, 1)
 
     def advance(self, state: Tensor, steps: Tensor, most: int) -> Tensor:
-        power, left = self.A_bar, steps
-        for _ in range(most.bit_length()):  # binary powers, each sequence taking what it needs
-            odd = (left % 2 == 1)[:, None, None]
-            state = torch.where(odd, self.apply(power, state), state)
-            power, left = power @ power, left // 2
+        for k in range(most.bit_length()):  # binary powers, each sequence taking what it needs
+            odd = (steps // 2**k % 2 == 1)[:, None, None]
+            state = torch.where(odd, self.apply(self.squares.get(k), state), state)
         return state
 
     def outputs(self, length: int) -> Tensor:
-        return _krylov(self.A_bar, self.output, length)
+        return self.squares.rows(self.output[:, None], length)
 
     def inputs(self, length: int) -> Tensor:
-        return _krylov(self.A_bar.mT, self.input, length).flip(1)
+        return self.squares.columns(self.input[..., None], length).mT.flip(1)
 
 
 def step(system: System, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,19 +162,35 @@ def scan(system: System, u: Tensor, state: Tensor, *, chunk: int = 64) -> tuple[
 
 
 def _scan_whole(system: System, u: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    dtype, blocks = u.dtype, u.unflatten(-1, (-1, chunk)).transpose(0, 1)  # (H, batch, I, T)
-    inputs, outputs = system.inputs(chunk), system.outputs(chunk)  # (H, T, S)
-    added = torch.matmul(blocks, inputs.to(dtype)[:, None]).to(state.dtype)  # (H, batch, I, S)
-    starts, power = [], system.power(chunk)
-    for i in range(blocks.shape[2]):
+    dtype, exact = u.dtype, state.dtype
+    batch, channels = u.shape[:2]
+    blocks = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
+    outputs = system.outputs(chunk)  # (H, T, S)
+    added = _added(system, blocks, batch, chunk)
+    state, power = state.to(dtype), _rounded(system.power(chunk), dtype)
+    starts = []
+    for more in added:  # (H, batch, S)
         starts.append(state.transpose(0, 1))
-        state = system.apply(power, state) + added[:, :, i].transpose(0, 1)
+        state = system.apply(power, state) + more.transpose(0, 1)
     kernel = torch.cat(
         [system.direct[:, None], (outputs[:, :-1] * system.input[:, None]).sum(-1)], dim=-1
     )  # (H, T)
-    y = torch.matmul(blocks, toeplitz(kernel).to(dtype)[:, None])
-    y = y + torch.matmul(torch.stack(starts, 2).to(dtype), outputs.to(dtype).mT[:, None])
-    return y.flatten(2).transpose(0, 1), state
+    free = torch.bmm(torch.stack(starts, 1).flatten(1, 2), outputs.to(dtype).mT)
+    y = torch.baddbmm(free, blocks, toeplitz(kernel).to(dtype))  # (H, I batch, T)
+    y = y.unflatten(1, (-1, batch)).permute(2, 0, 1, 3).flatten(2)
+    return y, state.to(exact)
+
+
+def _added(system: System, blocks: Tensor, batch: int, chunk: int) -> tuple[Tensor, ...]:
+    """What each chunk adds to the state by its end: (H, I batch, T) -> I times (H, batch, S)."""
+    added = torch.bmm(blocks, system.inputs(chunk).to(blocks.dtype))
+    return added.unflatten(1, (-1, batch)).unbind(1)
+
+
+def _rounded(power: Tensor, dtype: torch.dtype) -> Tensor:
+    """A power of A_bar in the precision of a chunk; one rounding in many samples does no harm."""
+    single = torch.complex64 if power.is_complex() else torch.float32
+    return power.to(single) if dtype == torch.float32 else power
 
 
 def end_state(
@@ -187,12 +203,12 @@ def end_state(
         u = u.gather(-1, place.clamp(min=0)[:, None].expand_as(u))
         u = torch.where((place >= 0)[:, None], u, torch.zeros_like(u))
     chunk = min(64, length)
-    blocks = torch.nn.functional.pad(u, (-length % chunk, 0)).unflatten(-1, (-1, chunk))
-    added = torch.matmul(blocks.transpose(0, 1), system.inputs(chunk).to(u.dtype)[:, None])
-    added = added.to(system.input.dtype).transpose(0, 1)  # (batch, H, I, S)
-    total, power = added[:, :, 0], system.power(chunk)
-    for i in range(1, added.shape[2]):
-        total = system.apply(power, total) + added[:, :, i]
+    padded = torch.nn.functional.pad(u, (-length % chunk, 0)).unflatten(-1, (-1, chunk))
+    blocks = padded.permute(1, 2, 0, 3).reshape(u.shape[1], -1, chunk)
+    first, *others = _added(system, blocks, u.shape[0], chunk)
+    total, power = first.transpose(0, 1).to(system.input.dtype), system.power(chunk)
+    for more in others:
+        total = system.apply(power, total) + more.transpose(0, 1)
     if state is None:
         return total
     if lengths is None:
@@ -206,8 +222,9 @@ def free_response(system: System, state: Tensor, length: int) -> Tensor:
     starts, power = [state], system.power(chunk)
     for _ in range(1, -(-length // chunk)):
         starts.append(system.apply(power, starts[-1]))
-    blocks = torch.matmul(torch.stack(starts, 2).transpose(0, 1), system.outputs(chunk).mT[:, None])
-    return blocks.flatten(2).transpose(0, 1)[..., :length]
+    rows = torch.stack(starts, 2).transpose(0, 1).flatten(1, 2)  # (H, batch I, S)
+    sent = torch.bmm(rows, system.outputs(chunk).mT).unflatten(1, (state.shape[0], -1))
+    return sent.flatten(2).transpose(0, 1)[..., :length]
 
 
 def toeplitz(kernel: Tensor) -> Tensor:
@@ -216,12 +233,3 @@ def toeplitz(kernel: Tensor) -> Tensor:
     lag = torch.arange(size, device=kernel.device)
     lag = lag[None, :] - lag[:, None]
     return torch.where(lag >= 0, kernel[..., lag.clamp(min=0)], 0.0)
-
-
-def _krylov(matrix: Tensor, row: Tensor, length: int) -> Tensor:
-    """``row matrix^j`` for j < length, by doubling: (H, S, S), (H, S) -> (H, length, S)."""
-    rows = row[:, None]
-    while rows.shape[1] < length:
-        rows = torch.cat([rows, rows @ matrix], dim=1)
-        matrix = matrix @ matrix
-    return rows[:, :length]
