@@ -9,13 +9,16 @@ export OMP_WAIT_POLICY := passive
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint
+.PHONY: help demo bench test lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed ## train small models on the digits and compare them
 	@$(BIN)/s4d demo
+
+bench: .venv/.installed ## measure speed and memory against the alternatives; half an hour
+	@$(BIN)/s4d bench --out benchmarks/results $(ARGS)
 
 test: lint ## lint, then run every test, and the examples in README and docs
 	@echo "pytest"

@@ -33,7 +33,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"• {command} " in shown for command in ("demo", "figure", "methods"))
+    assert all(f"• {command} " in shown for command in ("bench", "demo", "figure", "methods"))
 
 
 def test_methods_shows_every_method_and_choice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,8 +46,11 @@ def test_methods_shows_every_method_and_choice(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "demo, figure, methods"),
-        (["dmo"], "demo, figure, methods"),
+        ([], "bench, demo, figure, methods"),
+        (["dmo"], "bench, demo, figure, methods"),
+        (["bench", "--work", "kernal"], "did you mean 'kernel'?"),
+        (["bench", "--repeats", "0"], "repeats must be at least 1, got 0"),
+        (["bench", "--lengths", "64,0"], "lengths must be numbers above 0"),
         (["demo", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["demo", "--epochs", "many"], "--epochs"),
         (["demo", "--epoch", "3"], "--epochs INT"),

@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._version import __version__
+from s4d_torch.cli.bench import Bench
 from s4d_torch.cli.demo import Demo
 from s4d_torch.cli.figure import Figure
 from s4d_torch.cli.methods import Methods
@@ -25,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given == ["--version"]:
         print(f"s4d-torch {__version__}")
         return 0
-    command: Demo | Figure | Methods
+    command: Bench | Demo | Figure | Methods
     try:
         command = tyro.cli(
-            Demo | Figure | Methods,
+            Bench | Demo | Figure | Methods,
             prog="s4d",
             description=DESCRIPTION,
             args=given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -108,13 +109,14 @@ def _ssm_without_cache(shape: Shape) -> Run:
 
 def _given(shape: Shape) -> Run:
     """The convolution alone, channels before time and contiguous, as suits an FFT best."""
-    holder = nn.Module()
-    kernel = torch.randn(shape.d_model, shape.length, generator=torch.Generator().manual_seed(0))
-    holder.kernel = nn.Parameter(kernel)
+    generator = torch.Generator().manual_seed(0)
+    kernel = nn.Parameter(torch.randn(shape.d_model, shape.length, generator=generator))
     u, grad = (
         x.transpose(1, 2).contiguous() for x in signal(shape.batch, shape.length, shape.d_model)
     )
-    return _forward_or_both(holder, lambda x: fft_convolution(x, holder.kernel), shape, u, grad)
+    return _forward_or_both(
+        nn.ParameterList([kernel]), lambda x: fft_convolution(x, kernel), shape, u, grad
+    )
 
 
 def _listing(shape: Shape) -> Run:
@@ -146,6 +148,7 @@ def against_given() -> dict[str, Contender]:
     }
 
 
-def long_ones() -> dict[str, Contender]:
-    """Ours alone, for the growth of its time."""
-    return {OURS: Contender(_ssm())}
+def at_length(length: int) -> Contender:
+    """Ours at a length of its own, whatever the race is about."""
+    own: Callable[[Shape], Shape] = lambda shape: replace(shape, length=length)  # noqa: E731
+    return Contender(lambda shape: _ssm()(own(shape)), lambda shape: 8.0 * own(shape).input_bytes)

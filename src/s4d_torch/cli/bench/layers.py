@@ -22,6 +22,7 @@ from s4d_torch.nn.layer import DSS, S4, S4D, Layer
 from s4d_torch.nn.method import METHODS
 
 CAUCHY, SHARED = "materialised Cauchy + FFT", "the same, one division"
+ABSENT = ("is not installed", "cannot be imported")
 MAMBA_STATE = 16  # as it is commonly used
 
 Make = Callable[[Shape], nn.Module]
@@ -78,8 +79,8 @@ def _imported(module: str, package: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module.split(".")[0]:
-            raise NotAvailable(f"{package} is not installed") from error
-        raise NotAvailable(f"{package} cannot be imported: {error}") from error
+            raise NotAvailable(f"{package} {ABSENT[0]}") from error
+        raise NotAvailable(f"{package} {ABSENT[1]}: {error}") from error
 
 
 def _s5(shape: Shape) -> nn.Module:

@@ -139,7 +139,7 @@ class Stopwatch:
             longer = shape.length / last.length
             expected = seconds * shape.batch / last.batch * longer**contender.order
             if expected > self.longest:
-                return f"left out: needs about {expected:.0f} s"
+                return f"left out: would take about {expected:.2g} s"
         return ""
 
 

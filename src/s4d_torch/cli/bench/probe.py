@@ -1,10 +1,9 @@
 """What only a fresh process can tell: peak memory, the time to import, the time to compile.
 
-Run as ``python -m s4d_torch.cli.bench.probe``, it measures the memory of one contender: inputs,
-parameters and a first call on a short sequence come first, so that libraries, threads and compiled
-code are in place. Then the mark of the highest resident size is reset (Linux), one call is made,
-and the rise of the mark above the resident size before is printed. Where the mark cannot be reset,
-the rise of the highest size of the whole process stands in for it.
+For memory, inputs, parameters and a first call on a short sequence come first, so that libraries,
+threads and compiled code are in place. Then the mark of the highest resident size is reset (Linux),
+one call is made, and the rise of the mark above the resident size before it counts. Where the mark
+cannot be reset, the rise of the highest size of the whole process stands in for it.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import ctypes
 import gc
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from s4d_torch.cli.bench.measure import Contender, Shape
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 WARM_UP = 512  # samples of the first call
 PATIENCE = 900  # seconds
+MEASURE = "import sys; from s4d_torch.cli.bench.probe import main; main(sys.argv[1])"
 
 
 def groups() -> dict[str, dict[str, Contender]]:
@@ -42,7 +42,7 @@ def peak_memory(group: str, name: str, shape: Shape) -> tuple[int | None, str]:
     """(bytes beyond inputs and parameters, or why there are none), from a new process."""
     request = json.dumps({"group": group, "name": name, "shape": asdict(shape)})
     try:
-        answer = _python("-m", "s4d_torch.cli.bench.probe", request)
+        answer = _python("-c", MEASURE, request)
     except (subprocess.SubprocessError, OSError) as error:
         return None, f"failed: {_reason(error)}"
     return int(answer), ""
@@ -107,10 +107,8 @@ def measure(group: str, name: str, shape: Shape) -> int:
 
 def _give_back() -> None:
     """Return freed memory to the system, so that the call cannot use it unseen."""
-    try:
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError, TypeError):
-        pass  # not glibc
 
 
 def _reset_mark() -> int:
@@ -126,6 +124,8 @@ def _mark() -> int:
     try:
         return _status("VmHWM")
     except (OSError, ValueError):
+        import resource  # absent on Windows
+
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else 1024 * most
 
@@ -140,7 +140,3 @@ def _status(name: str) -> int:
 def main(request: str) -> None:
     asked = json.loads(request)
     print(measure(asked["group"], asked["name"], Shape(**asked["shape"])))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 from s4d_torch._registry import Registry
 from s4d_torch.cli.bench import contenders, layers, models, probe
 from s4d_torch.cli.bench.contenders import BACKWARD, FORWARD, OURS, STEP, TRAINING
-from s4d_torch.cli.bench.measure import Record, Shape, Stopwatch, threads
+from s4d_torch.cli.bench.measure import Contender, Record, Shape, Stopwatch, threads
 
 Places = tuple[tuple[int, int], ...]  # (batch, length)
 Records = Iterator[list[Record]]  # a list for each race
@@ -41,22 +43,13 @@ class Sizes:
 
     def at(self, lengths: tuple[int, ...], batches: tuple[int, ...]) -> Sizes:
         """These sizes with other lengths and batches, where they are given."""
-        places = ("kernel", "ssm", "sweep", "layer", "dplr", "train", "memory", "curve")
-        changed = {
-            name: tuple(
-                dict.fromkeys(
-                    (batch, length)
-                    for batch in batches or [b for b, _ in getattr(self, name)]
-                    for length in lengths or [n for _, n in getattr(self, name)]
-                )
-            )
-            for name in places
-        }
-        if not lengths and not batches:
-            return self
-        if lengths:
-            changed["growth"] = lengths  # type: ignore[assignment]
-        return replace(self, **changed)  # type: ignore[arg-type]
+        changed: dict[str, Any] = {"growth": lengths or self.growth}
+        for name in ("kernel", "ssm", "sweep", "layer", "dplr", "train", "memory", "curve"):
+            own: Places = getattr(self, name)
+            if lengths or batches:
+                pairs = product(batches or [b for b, _ in own], lengths or [n for _, n in own])
+                changed[name] = tuple(dict.fromkeys(pairs))
+        return replace(self, **changed)
 
     def shape(self, way: str, place: tuple[int, int]) -> Shape:
         return Shape(way, *place, self.d_model, self.d_state)
@@ -73,7 +66,7 @@ QUICK = Sizes(
     train=((2, 64),),
     growth=_doubling(2**12, 2**14),
     memory=((8, 16384),),
-    curve=((1, 256), (1, 1024)),
+    curve=((1, 64), (1, 256)),
     fresh_starts=1,
     compile=False,
 )
@@ -82,11 +75,11 @@ WORKS: Registry[Callable[[Sizes, Stopwatch], Records]] = Registry("work")
 
 
 def _both_ways(
-    work: str, sizes: Sizes, places: Iterable[tuple[int, int]], watch: Stopwatch, who: object
+    work: str, sizes: Sizes, places: Places, watch: Stopwatch, who: Mapping[str, Contender]
 ) -> Records:
     for place in places:
         for way in (FORWARD, BACKWARD):
-            yield watch.race(work, sizes.shape(way, place), who)  # type: ignore[arg-type]
+            yield watch.race(work, sizes.shape(way, place), who)
 
 
 @WORKS.register("kernel")
@@ -137,9 +130,11 @@ def step(sizes: Sizes, watch: Stopwatch) -> Records:
 
 @WORKS.register("growth")
 def growth(sizes: Sizes, watch: Stopwatch) -> Records:
-    """The state space at batch 1, at lengths that double."""
-    places = tuple((1, length) for length in sizes.growth)
-    yield from _both_ways("growth", sizes, places, watch, contenders.long_ones())
+    """The state space at batch 1, at lengths that double; the lengths take turns."""
+    for way in (FORWARD, BACKWARD):
+        who = {str(length): contenders.at_length(length) for length in sizes.growth}
+        records = watch.race("growth", sizes.shape(way, (1, max(sizes.growth))), who)
+        yield [replace(r, contender=OURS, length=int(r.contender)) for r in records]
 
 
 @WORKS.register("memory")
