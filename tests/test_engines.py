@@ -80,6 +80,24 @@ def test_engines_agree_at_every_shape(dtype: torch.dtype, length: int, d_model: 
         agree(everything(with_engine(ssm, chosen), length), expected, 2 * BARS[dtype])
 
 
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("method", ["s4d", "dss", "s4"])
+def test_engines_agree_when_looking_ahead(method: str, length: int) -> None:
+    choices = METHODS[method].replace(bidirectional=True, softmax_length=600)
+    ssm = SSM(5, 6, method=choices, dtype=torch.float64, generator=seeded())
+    lengths = torch.tensor([length, 1])
+    results = []
+    for chosen in ENGINES:
+        u = draw(2, length, 5).requires_grad_()
+        other = with_engine(ssm, chosen)
+        y, state = other(u, lengths=lengths)
+        assert state is None
+        grads = torch.autograd.grad(y, [u, *other.parameters()], draw(*y.shape, seed=3))
+        results.append([y.detach(), *grads])
+    for other_results in results[1:]:
+        agree(other_results, results[0], 1e-10)
+
+
 @pytest.mark.parametrize("chosen", [e for e in ENGINES if e != "auto"])
 @pytest.mark.parametrize("dt", [1e-4, 1e-3, 1e-1])
 @pytest.mark.parametrize("method", METHODS, ids=METHODS)
@@ -129,7 +147,7 @@ def test_fused_tables_are_those_of_plain_torch(
     assert rule in DISCRETIZATIONS
     method = Method(init=init, discretization=rule, constraint=constraint, n_ssm=n_ssm)
     ssm = SSM(4, 6, method=method, dtype=torch.float64, generator=seeded())
-    plain = ssm._diagonal_system(1.5).blocks(ssm.D, torch.float64)
+    plain = ssm._diagonal_system(1.5, ssm.C).blocks(ssm.D, torch.float64)
     direct = ssm._make_blocks(1.5)
     weights = [draw(*x.shape, seed=k) for k, x in enumerate(plain[:2])]
     for made in (plain, direct):
@@ -151,7 +169,7 @@ def test_fused_tables_from_tiny_to_huge_steps(size: float) -> None:
     for rule in fused.RULES:
         method = Method(init="lin", discretization=rule, dt_min=size, dt_max=size)
         ssm = SSM(2, 6, method=method, dtype=torch.float64, generator=seeded())
-        plain = ssm._diagonal_system(1.0).blocks(ssm.D, torch.float64)
+        plain = ssm._diagonal_system(1.0, ssm.C).blocks(ssm.D, torch.float64)
         agree([*ssm._make_blocks(1.0)[:2]], [*plain[:2]], 1e-13)
 
 
@@ -163,7 +181,7 @@ def test_operators_are_ordinary_operators() -> None:
     u, start = draw(2, 9, 3, dtype=torch.float32), torch.zeros(2, 3, 16)
     stops = torch.tensor([2, 1])
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    scan_arguments = (u.requires_grad_(), *blocks, start, stops)
+    scan_arguments = (u.requires_grad_(), *blocks, start, stops, 0)
     torch.library.opcheck(torch.ops.s4d_torch.scan.default, scan_arguments, test_utils=tests)
     stored = (ssm.raw_decay, ssm.frequency, ssm.raw_B, ssm.raw_C, ssm.log_dt, ssm.D)
     torch.library.opcheck(

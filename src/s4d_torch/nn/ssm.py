@@ -11,10 +11,10 @@ from torch import Generator, Tensor, nn
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
-from s4d_torch.ssm import convolution, initialization, recurrence
+from s4d_torch.ssm import initialization, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
-from s4d_torch.ssm.engine import ENGINES, Source, run
+from s4d_torch.ssm.engine import ENGINES, Source, run, run_both_ways
 from s4d_torch.ssm.fused import stored_blocks, supports
 from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
@@ -212,25 +212,28 @@ class SSM(nn.Module):
         if self.method.structure == "dplr":
             step = bilinear_low_rank(self.A, self.P, self.B, rate * self.dt[:, None])
             return DenseSystem.from_low_rank(step, self.C)
-        return self._diagonal_system(rate)
+        return self._diagonal_system(rate, self.C)
 
-    def _diagonal_system(self, rate: float) -> DiagonalSystem:
-        discrete, C = self._discrete(rate), self.C
+    def _diagonal_system(self, rate: float, C: Tensor) -> DiagonalSystem:
+        discrete = self._discrete(rate)
         if self.method.kernel == "softmax":
             discrete, C = softmax_step(discrete, C, self._horizon)
         return DiagonalSystem(discrete, C, self.method.pairs)
 
-    def _blocks(self, rate: float) -> Blocks:
-        return self._kept(("blocks", 0, rate), lambda: self._make_blocks(rate))
+    def _blocks(self, rate: float, ahead: int = 0) -> Blocks:
+        """The tables of the compiled scan: with D, or ``ahead`` for the kernel that looks ahead."""
+        return self._kept(("blocks", ahead, rate), lambda: self._make_blocks(rate, ahead))
 
-    def _make_blocks(self, rate: float) -> Blocks:
-        """The tables of the compiled scan."""
+    def _make_blocks(self, rate: float, ahead: int = 0) -> Blocks:
+        raw_C = self.raw_C[ahead] if self.method.bidirectional else self.raw_C
+        D = torch.zeros_like(self.D) if ahead else self.D
         rule, constraint = self.method.discretization, self.method.constraint
         if self.method.kernel == "softmax" or not supports(rule, constraint):
-            return self._diagonal_system(rate).blocks(self.D, self._compute_dtype)
-        stored = (self.raw_B, self.raw_C, self.log_dt, self.D)
+            C = self._from_stored(raw_C)
+            return self._diagonal_system(rate, C).blocks(D, self._compute_dtype)
         frequency = self.frequency if self.method.pairs else None
-        return stored_blocks(rule, constraint, rate, self.raw_decay, frequency, *stored)
+        stored = (self.raw_decay, frequency, self.raw_B, raw_C, self.log_dt, D)
+        return stored_blocks(rule, constraint, rate, *stored)
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -264,27 +267,22 @@ class SSM(nn.Module):
             if lengths is not None:
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
+            source = Source(
+                self.method.structure == "diagonal",
+                system=lambda: self._system(rate),
+                kernel=lambda: self.kernel(length, rate=rate),
+                blocks=lambda ahead: self._blocks(rate, ahead),
+                D=self.D,
+            )
             if self.method.bidirectional:
-                y, state = self._look_both_ways(x, rate), None
+                y, state = run_both_ways(source, x, engine=self.engine), None
             else:
-                source = Source(
-                    self.method.structure == "diagonal",
-                    system=lambda: self._system(rate),
-                    kernel=lambda: self.kernel(length, rate=rate),
-                    blocks=lambda: self._blocks(rate),
-                    D=self.D,
-                )
                 y, state = run(
                     source, x, state, lengths, engine=self.engine, need_state=return_state
                 )
             if valid is not None:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
-
-    def _look_both_ways(self, x: Tensor, rate: float) -> Tensor:
-        signal = x.transpose(1, 2)  # (batch, H, L)
-        y = convolution.bidirectional(signal, self.kernel(x.shape[1], rate=rate))
-        return (y + self.D.to(y.dtype)[:, None] * signal).transpose(1, 2)
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u (batch, d_model) -> y (batch, d_model) and the next state."""

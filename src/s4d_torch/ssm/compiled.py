@@ -33,16 +33,18 @@ Kernel = Callable[..., Any]
 
 @lru_cache
 def scan_forward(modes: int) -> Kernel:
-    """``run(first, last, u, tables, kernel, drift, start, stops, y, end, kept)`` over tasks.
+    """``run(first, last, ahead, u, tables, kernel, drift, start, stops, y, end, kept)``.
 
     u, y (B, L, H); tables (H, 9 S) = power, outputs_0..3, inputs_0..3 with S = 2 modes; kernel
     (H, 4); drift (H, S); start, end (B, H, S); stops (B,) the block after which ``end`` is taken;
-    kept (B, H, segments, S), the states at the starts of segments.
+    kept (B, H, segments, S), the states at the starts of segments. ``ahead`` runs from the end of
+    the sequence to its beginning and leaves each answer one place further: a sample hears of those
+    after it, not of itself.
     """
     M, S = modes, 2 * modes
 
     @njit(nogil=True, cache=True, fastmath=FAST)
-    def run(first, last, u, tables, kernel, drift, start, stops, y, end, kept):  # type: ignore[no-untyped-def]
+    def run(first, last, ahead, u, tables, kernel, drift, start, stops, y, end, kept):  # type: ignore[no-untyped-def]
         length, channels = u.shape[1], u.shape[2]
         groups = (channels + GROUP - 1) // GROUP
         x = np.zeros((GROUP, SEGMENT), u.dtype)
@@ -57,8 +59,9 @@ def scan_forward(modes: int) -> Kernel:
                 t0 = segment * SEGMENT
                 n = min(SEGMENT, length - t0)
                 for t in range(n):
+                    place = length - 1 - t0 - t if ahead else t0 + t
                     for h in range(low, high):
-                        x[h - low, t] = u[b, t0 + t, h]
+                        x[h - low, t] = u[b, place, h]
                 for t in range(n, SEGMENT):
                     for c in range(high - low):
                         x[c, t] = 0
@@ -108,8 +111,13 @@ def scan_forward(modes: int) -> Kernel:
                         states[c, q] = r + (a * r - e * i)
                         states[c, M + q] = i + (a * i + e * r)
                 for t in range(n):
-                    for h in range(low, high):
-                        y[b, t0 + t, h] = out[h - low, t]
+                    place = length - 2 - t0 - t if ahead else t0 + t
+                    if place >= 0:
+                        for h in range(low, high):
+                            y[b, place, h] = out[h - low, t]
+            if ahead:
+                for h in range(low, high):
+                    y[b, length - 1, h] = 0
 
     return run
 
@@ -118,8 +126,8 @@ def scan_forward(modes: int) -> Kernel:
 def scan_backward(modes: int) -> Kernel:
     """The adjoint of :func:`scan_forward`, for tasks in range.
 
-    ``run(first, last, grad_y, grad_end, u, tables, kernel, drift, stops, kept, grad_u, grad_start,
-    grad_tables, grad_kernel)``, with grad_tables (B, H, 9 S) and grad_kernel (B, H, 4) in float64,
+    ``run(first, last, ahead, grad_y, grad_end, u, tables, kernel, drift, stops, kept, grad_u,
+    grad_start, grad_tables, grad_kernel)``, with grad_tables (B, H, 9 S) and grad_kernel (B, H, 4) in float64,
     to be summed over the batch. A segment is run forward again from the state kept at its start,
     then backward; ``g`` is the gradient with respect to the state.
     """
@@ -130,6 +138,7 @@ def scan_backward(modes: int) -> Kernel:
     def run(  # type: ignore[no-untyped-def]
         first,
         last,
+        ahead,
         grad_y,
         grad_end,
         u,
@@ -167,9 +176,10 @@ def scan_backward(modes: int) -> Kernel:
                 n = min(SEGMENT, length - t0)
                 count = (n + 3) // 4
                 for t in range(n):
+                    place = length - 1 - t0 - t if ahead else t0 + t
                     for h in range(low, high):
-                        x[h - low, t] = u[b, t0 + t, h]
-                        d[h - low, t] = grad_y[b, t0 + t, h]
+                        x[h - low, t] = u[b, place, h]
+                        d[h - low, t] = 0 if place < ahead else grad_y[b, place - ahead, h]
                 for t in range(n, 4 * count):
                     for c in range(high - low):
                         x[c, t] = 0
@@ -279,8 +289,9 @@ def scan_backward(modes: int) -> Kernel:
                     grad_kernel[b, h, 2] += w2
                     grad_kernel[b, h, 3] += w3
                 for t in range(n):
+                    place = length - 1 - t0 - t if ahead else t0 + t
                     for h in range(low, high):
-                        grad_u[b, t0 + t, h] = out[h - low, t]
+                        grad_u[b, place, h] = out[h - low, t]
             grad_start[b, low:high] = gs[: high - low]
 
     return run

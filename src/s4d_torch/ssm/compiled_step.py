@@ -24,7 +24,7 @@ from s4d_torch.ssm.compiled import FAST
 from s4d_torch.ssm.vector_math import activate, gate
 
 LANES = 16  # channels of a group
-MOST = 16  # samples of a block, at most
+MOST = 16  # samples of a block; blocks of 1 are possible too, and slow
 SIGNAL = 6 * LANES  # where the inputs of a block begin in the work space of a group
 SENT = SIGNAL + MOST * LANES  # and what its modes send
 
@@ -96,7 +96,8 @@ def encode(plan: Array, weights: Array, u: Array, tokens: Array, first: int, x: 
     for row in range(x.shape[0]):
         if plan[EMBEDDING]:
             start = 1 + tokens[first + row] * width
-            x[row] = weights[start : start + width]
+            for h in range(width):
+                x[row, h] = weights[start + h]
         else:
             affine(u[first + row], weights[1:end], weights[end : end + width], x[row])
     return end if plan[EMBEDDING] else end + width
@@ -117,7 +118,7 @@ def block(
     width, lanes, K = plan[WIDTH], ring.shape[3], plan[BLOCK]
     scale, shift = weights[place : place + width], weights[place + width : place + 2 * width]
     place += 2 * width
-    taps = weights[place : place + K * lanes].reshape(K, lanes)
+    taps = weights[place : place + K * lanes]
     place += K * lanes
     branch = plan[MIXING] * width  # of the linear map before the gate
     matrix = weights[place : place + branch * width]
@@ -167,20 +168,21 @@ def decode(
 @compiled
 def affine(x: Array, matrix: Array, bias: Array, y: Array) -> None:
     """``y = x W + b`` with W (inputs, outputs) flat: SIMD over outputs, eight rows at a time."""
-    size = y.shape[0]
-    y[:] = bias
+    n = y.shape[0]
+    for k in range(n):
+        y[k] = bias[k]
     whole = x.shape[0] // 8 * 8
     for j in range(0, whole, 8):
-        rows = matrix[j * size : (j + 8) * size].reshape(8, size)
+        rows = matrix[j * n : (j + 8) * n]
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         x4, x5, x6, x7 = x[j + 4], x[j + 5], x[j + 6], x[j + 7]
-        for k in range(size):
-            near = x0 * rows[0, k] + x1 * rows[1, k] + x2 * rows[2, k] + x3 * rows[3, k]
-            far = x4 * rows[4, k] + x5 * rows[5, k] + x6 * rows[6, k] + x7 * rows[7, k]
-            y[k] += near + far
+        for k in range(n):
+            near = x0 * rows[k] + x1 * rows[n + k] + x2 * rows[2 * n + k] + x3 * rows[3 * n + k]
+            far = x4 * rows[4 * n + k] + x5 * rows[5 * n + k] + x6 * rows[6 * n + k]
+            y[k] += near + far + x7 * rows[7 * n + k]
     for j in range(whole, x.shape[0]):
-        row, value = matrix[j * size : (j + 1) * size], x[j]
-        for k in range(size):
+        row, value = matrix[j * n : (j + 1) * n], x[j]
+        for k in range(n):
             y[k] += value * row[k]
 
 
@@ -197,27 +199,27 @@ def normalize(kind: int, eps: float, x: Array, scale: Array, shift: Array, y: Ar
         for h in range(size):
             variance += (x[h] - mean) * (x[h] - mean)
         gain = x.dtype.type(1) / np.sqrt(variance / x.dtype.type(size) + eps)
-    if kind == 0:
-        y[:] = x
-    else:
-        for h in range(size):
-            y[h] = (x[h] - mean) * gain * scale[h] + shift[h]
+    for h in range(size):
+        y[h] = (x[h] - mean) * gain * scale[h] + shift[h] if kind else x[h]
 
 
 @compiled
 def convolve(taps: Array, inputs: Array, slot: int, ahead: Array, y: Array) -> None:
-    """``y = ahead + sum_j taps_j u_{t-j}`` with u_t at ``slot`` of the ring of inputs."""
-    K, lanes = taps.shape
-    y[:] = ahead
-    for j in range(0, K - 3, 4):
-        k0, k1, k2, k3 = taps[j], taps[j + 1], taps[j + 2], taps[j + 3]
+    """``y = ahead + sum_j taps_j u_{t-j}`` with taps flat and u_t at ``slot`` of the inputs."""
+    K, n = inputs.shape
+    for h in range(n):
+        y[h] = ahead[h]
+    whole = K // 4 * 4
+    for j in range(0, whole, 4):
+        k = taps[j * n : (j + 4) * n]
         u0, u1 = inputs[(slot - j + K) % K], inputs[(slot - j - 1 + K) % K]
         u2, u3 = inputs[(slot - j - 2 + K) % K], inputs[(slot - j - 3 + K) % K]
-        for h in range(lanes):
-            y[h] += k0[h] * u0[h] + k1[h] * u1[h] + k2[h] * u2[h] + k3[h] * u3[h]
-    for j in range(K // 4 * 4, K):
-        for h in range(lanes):
-            y[h] += taps[j, h] * inputs[(slot - j + K) % K, h]
+        for h in range(n):
+            y[h] += k[h] * u0[h] + k[n + h] * u1[h] + k[2 * n + h] * u2[h] + k[3 * n + h] * u3[h]
+    for j in range(whole, K):
+        k, u0 = taps[j * n : (j + 1) * n], inputs[(slot - j + K) % K]
+        for h in range(n):
+            y[h] += k[h] * u0[h]
 
 
 # -- the modes -------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ def advance(
             z[SENT + i * LANES + c] = 0
     if cell.shape[1] > 4:
         advance_low_rank(cell, state, z, samples)
-    else:
+    elif samples == MOST:
         for m in range(cell.shape[0]):
             for q in range(4):
                 for c in range(LANES):
@@ -262,20 +264,27 @@ def advance(
             for q in range(2):
                 for c in range(LANES):
                     z[(4 + q) * LANES + c] = state[m, q, c]
-            steps(z, samples)
+            whole_block(z)
             for q in range(2):
                 for c in range(LANES):
                     state[m, q, c] = z[(4 + q) * LANES + c]
+    else:
+        for m in range(cell.shape[0]):
+            for i in range(samples):
+                u, y = z[SIGNAL + i * LANES :], z[SENT + i * LANES :]
+                one_sample(cell[m], state[m], u, y)
     for i in range(samples):
         for c in range(LANES):
             ahead[(time + i) % K, low + c] = z[SENT + i * LANES + c]
 
 
 @compiled
-def steps(z: Array, samples: int) -> None:
-    """``s <- A s + u, y += C s`` for one mode of LANES channels; z = A, C, s, u_0.., y_0.. ."""
-    whole = samples // 4 * 4 * LANES
-    for k in range(0, whole, 4 * LANES):  # four samples while the mode is in registers
+def whole_block(z: Array) -> None:
+    """``s <- A s + u, y += C s`` for one mode of LANES channels; z = A, C, s, u_0.., y_0.. .
+
+    All bounds are constants: with others the compiler gives up on SIMD.
+    """
+    for k in range(0, MOST * LANES, 4 * LANES):  # four samples while the mode is in registers
         for c in range(LANES):
             a, e, v, w = z[c], z[LANES + c], z[2 * LANES + c], z[3 * LANES + c]
             r, i = z[4 * LANES + c], z[5 * LANES + c]
@@ -288,12 +297,15 @@ def steps(z: Array, samples: int) -> None:
             r, i = a * r - e * i + z[SIGNAL + 3 * LANES + k + c], a * i + e * r
             z[SENT + 3 * LANES + k + c] += v * r + w * i
             z[4 * LANES + c], z[5 * LANES + c] = r, i
-    for k in range(whole, samples * LANES, LANES):
-        for c in range(LANES):
-            a, e, r, i = z[c], z[LANES + c], z[4 * LANES + c], z[5 * LANES + c]
-            r, i = a * r - e * i + z[SIGNAL + k + c], a * i + e * r
-            z[SENT + k + c] += z[2 * LANES + c] * r + z[3 * LANES + c] * i
-            z[4 * LANES + c], z[5 * LANES + c] = r, i
+
+
+@compiled
+def one_sample(cell: Array, state: Array, u: Array, y: Array) -> None:
+    for c in range(LANES):
+        a, e, r, i = cell[0, c], cell[1, c], state[0, c], state[1, c]
+        r, i = a * r - e * i + u[c], a * i + e * r
+        y[c] += cell[2, c] * r + cell[3, c] * i
+        state[0, c], state[1, c] = r, i
 
 
 @compiled
@@ -333,43 +345,42 @@ def advance_low_rank(cell: Array, state: Array, z: Array, samples: int) -> None:
 
 
 @compiled
-def begin(plan: Array, clock: Array, cells: Array, reads: Array, modes: Array, ring: Array) -> None:
-    """Forget all inputs, and say what the modes send for the first K samples.
+def begin(cells: Array, reads: Array, modes: Array, ring: Array) -> None:
+    """What the modes send for the first K samples, with no inputs in the ring; spoils the modes.
 
     reads (layers, groups, modes, 2, LANES) is C, double.
     """
-    K = plan[BLOCK]
-    clock[:] = K
-    clock[0] = 0
-    ring[:] = 0
+    total = np.zeros(LANES)
     for layer in range(modes.shape[0]):
         for row in range(modes.shape[1]):
+            inputs, ahead = ring[layer, row, 0], ring[layer, row, 1]
             for group in range(modes.shape[2]):
-                state = modes[layer, row, group].copy()
-                inputs, ahead = ring[layer, row, 0], np.zeros((K, ring.shape[4]))
-                read, low = reads[layer, group], group * LANES
-                for j in range(K):
-                    if j:
-                        advance(cells[layer, group], state, group, inputs, 0, 1, ahead)
+                cell, read = cells[layer, group], reads[layer, group]
+                state, low = modes[layer, row, group], group * LANES
+                for j in range(inputs.shape[0]):
+                    if j:  # sends to a place that is written below
+                        advance(cell, state, group, inputs, j, 1, ahead)
+                    total[:] = 0
+                    for m in range(state.shape[0]):
+                        own, now = read[m], state[m]
+                        for c in range(LANES):
+                            total[c] += own[0, c] * now[0, c] + own[1, c] * now[1, c]
                     for c in range(LANES):
-                        total = 0.0
-                        for m in range(state.shape[0]):
-                            total += read[m, 0, c] * state[m, 0, c] + read[m, 1, c] * state[m, 1, c]
-                        ring[layer, row, 1, j, low + c] = total
+                        ahead[j, low + c] = total[c]
 
 
 @compiled
-def settle(plan: Array, clock: Array, cells: Array, modes: Array, ring: Array) -> Array:
-    """A copy of the modes, brought up to now."""
-    K, time, now = plan[BLOCK], clock[0], modes.copy()
+def settle(clock: Array, cells: Array, modes: Array, ring: Array, ahead: Array) -> None:
+    """Bring the modes up to now; ``ahead`` is for what they would send."""
     for layer in range(modes.shape[0]):
         for row in range(modes.shape[1]):
-            ahead = np.empty((K, ring.shape[4]))
+            inputs = ring[layer, row, 0]
             for group in range(modes.shape[2]):
                 until = clock[1 + layer * modes.shape[2] + group]
-                cell, inputs = cells[layer, group], ring[layer, row, 0]
-                advance(cell, now[layer, row, group], group, inputs, until, time - until + K, ahead)
-    return now
+                late = clock[0] - until + inputs.shape[0]
+                advance(
+                    cells[layer, group], modes[layer, row, group], group, inputs, until, late, ahead
+                )
 
 
 @compiled

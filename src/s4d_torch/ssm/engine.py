@@ -27,7 +27,7 @@ class Source:
     diagonal: bool
     system: Callable[[], System]
     kernel: Callable[[], Tensor]  # K, (H, length)
-    blocks: Callable[[], Blocks]  # for the compiled scan, with D inside
+    blocks: Callable[[int], Blocks]  # for the compiled scan: 0 with D inside, 1 to look ahead
     D: Tensor
 
 
@@ -76,6 +76,21 @@ def run(
     return y.transpose(1, 2), end if need_state else None
 
 
+def run_both_ways(source: Source, u: Tensor, *, engine: str = "auto") -> Tensor:
+    """``y = K_0 * u + D u`` plus ``K_1`` over what lies strictly ahead; u, y (batch, length, H).
+
+    The kernel is (2, H, length). There is no state to carry, so chunks have nothing to offer here:
+    without the compiled scan it is an FFT.
+    """
+    if engine != "fft" and choose("scan", source.diagonal, u) == "scan":
+        stops = torch.zeros(u.shape[0], dtype=torch.int64)
+        y, _ = scan.run(u, source.blocks(0), None, stops)
+        return y + scan.run_ahead(u, source.blocks(1))
+    x = u.transpose(1, 2)
+    y = convolution.bidirectional(x, source.kernel())
+    return (y + source.D.to(y.dtype)[:, None] * x).transpose(1, 2)
+
+
 def _compiled_scan(
     source: Source, u: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -83,11 +98,11 @@ def _compiled_scan(
     whole = length // scan.BLOCK
     stops = torch.full((batch,), whole) if lengths is None else lengths // scan.BLOCK
     if state is None and not need_state:
-        return scan.run(u, source.blocks(), None, stops)[0], None
+        return scan.run(u, source.blocks(0), None, stops)[0], None
     system = source.system()
     assert isinstance(system, DiagonalSystem)
     start = None if state is None else to_complex(state, system.pairs)
-    y, end = scan.run(u, source.blocks(), start, stops)
+    y, end = scan.run(u, source.blocks(0), start, stops)
     end = to_real(end[..., : system.C.shape[-1]].contiguous(), system.pairs)
     if lengths is None:
         tail = u[:, scan.BLOCK * whole :].transpose(1, 2)

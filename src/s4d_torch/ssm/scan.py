@@ -71,6 +71,15 @@ def _drift(power: Tensor, dtype: torch.dtype) -> Tensor:
     return _planar(ratio ** (SEGMENT // BLOCK) - 1).flatten(1).to(dtype)
 
 
+def run_ahead(u: Tensor, blocks: Blocks) -> Tensor:
+    """``y_t = sum_s k_s u_(t+1+s)``: the system run from the end, each answer one place further."""
+    modes = blocks.drift.shape[1] // 2
+    begin = u.new_zeros(u.shape[0], u.shape[2], 2 * modes)
+    stops = torch.zeros(u.shape[0], dtype=torch.int64)
+    y: Tensor = _scan(u.contiguous(), *blocks, begin, stops, 1)[0]
+    return y
+
+
 def run(u: Tensor, blocks: Blocks, start: Tensor | None, stops: Tensor) -> tuple[Tensor, Tensor]:
     """u (B, L, H), start (B, H, M) complex -> y (B, L, H), the state after ``stops`` blocks.
 
@@ -81,14 +90,20 @@ def run(u: Tensor, blocks: Blocks, start: Tensor | None, stops: Tensor) -> tuple
         begin = u.new_zeros(u.shape[0], u.shape[2], 2 * modes)
     else:
         begin = _planar(start).flatten(2).to(u.dtype)
-    y, end, _ = _scan(u.contiguous(), *blocks, begin, stops)
+    y, end, _ = _scan(u.contiguous(), *blocks, begin, stops, 0)
     end = end.unflatten(-1, (2, modes)).to(torch.float64)
     return y, torch.complex(end[:, :, 0], end[:, :, 1])
 
 
 @torch.library.custom_op("s4d_torch::scan", mutates_args=())
 def _scan(
-    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, start: Tensor, stops: Tensor
+    u: Tensor,
+    tables: Tensor,
+    kernel: Tensor,
+    drift: Tensor,
+    start: Tensor,
+    stops: Tensor,
+    ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
     y, end = torch.empty_like(u), torch.empty_like(start)
@@ -104,13 +119,19 @@ def _scan(
         end,
         kept,
     )
-    _share_scan("scan_forward", u, drift, arrays)
+    _share_scan("scan_forward", ahead, u, drift, arrays)
     return y, end, kept
 
 
 @_scan.register_fake
 def _(
-    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, start: Tensor, stops: Tensor
+    u: Tensor,
+    tables: Tensor,
+    kernel: Tensor,
+    drift: Tensor,
+    start: Tensor,
+    stops: Tensor,
+    ahead: int,
 ) -> Any:
     return torch.empty_like(u), torch.empty_like(start), _empty_kept(u, start)
 
@@ -125,6 +146,7 @@ def _scan_backward(
     drift: Tensor,
     stops: Tensor,
     kept: Tensor,
+    ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     grad_u, grad_start = torch.empty_like(u), torch.empty_like(kept[:, :, 0])
     batch = u.shape[0]
@@ -134,7 +156,7 @@ def _scan_backward(
         *(grad_y.contiguous(), grad_end.contiguous(), u, tables.contiguous(), kernel.contiguous()),
         *(drift, stops, kept, grad_u, grad_start, grad_tables, grad_kernel),
     )
-    _share_scan("scan_backward", u, drift, arrays)
+    _share_scan("scan_backward", ahead, u, drift, arrays)
     return grad_u, grad_tables.sum(0).to(u.dtype), grad_kernel.sum(0).to(u.dtype), grad_start
 
 
@@ -148,21 +170,22 @@ def _(
     drift: Tensor,
     stops: Tensor,
     kept: Tensor,
+    ahead: int,
 ) -> Any:
     start = torch.empty_like(kept[:, :, 0])
     return torch.empty_like(u), torch.empty_like(tables), torch.empty_like(kernel), start
 
 
-def _keep_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    u, tables, kernel, drift, _, stops = inputs
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    u, tables, kernel, drift, _, stops, ctx.ahead = inputs
     ctx.save_for_backward(u, tables, kernel, drift, stops, output[2])
     ctx.set_materialize_grads(True)
 
 
 def _differentiate(ctx: Any, grad_y: Tensor, grad_end: Tensor, _: Tensor) -> tuple[Any, ...]:
-    grads = _scan_backward(grad_y, grad_end, *ctx.saved_tensors)
+    grads = _scan_backward(grad_y, grad_end, *ctx.saved_tensors, ctx.ahead)
     grad_u, grad_tables, grad_kernel, grad_start = grads
-    return grad_u, grad_tables, grad_kernel, None, grad_start, None
+    return grad_u, grad_tables, grad_kernel, None, grad_start, None, None
 
 
 _scan.register_autograd(_differentiate, setup_context=_keep_for_backward)
@@ -197,10 +220,12 @@ def _probe_numba() -> bool:
     return True
 
 
-def _share_scan(name: str, u: Tensor, drift: Tensor, arrays: tuple[Tensor, ...]) -> None:
+def _share_scan(
+    name: str, ahead: int, u: Tensor, drift: Tensor, arrays: tuple[Tensor, ...]
+) -> None:
     kernel = getattr(compiled_module("compiled"), name)(drift.shape[1] // 2)
     tasks = u.shape[0] * -(-u.shape[2] // GROUP)
-    share(kernel, tasks, GROUP * u.shape[1] * drift.shape[1] // 2, (), arrays)
+    share(kernel, tasks, GROUP * u.shape[1] * drift.shape[1] // 2, (ahead,), arrays)
 
 
 def compiled_module(name: str) -> ModuleType:
