@@ -127,9 +127,9 @@ def scan_backward(modes: int) -> Kernel:
     """The adjoint of :func:`scan_forward`, for tasks in range.
 
     ``run(first, last, ahead, grad_y, grad_end, u, tables, kernel, drift, stops, kept, grad_u,
-    grad_start, grad_tables, grad_kernel)``, with grad_tables (B, H, 9 S) and grad_kernel (B, H, 4) in float64,
-    to be summed over the batch. A segment is run forward again from the state kept at its start,
-    then backward; ``g`` is the gradient with respect to the state.
+    grad_start, grad_tables, grad_kernel)``, with grad_tables (B, H, 9 S) and grad_kernel (B, H, 4)
+    in float64, to be summed over the batch. A segment is run forward again from the state kept at
+    its start, then backward; ``g`` is the gradient with respect to the state.
     """
     M, S = modes, 2 * modes
     blocks = SEGMENT // BLOCK

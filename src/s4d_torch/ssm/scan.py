@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 BLOCK, SEGMENT, GROUP = 4, 256, 16  # as in compiled.py, which needs numba to be imported
+_INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
 _READY: set[tuple[Any, torch.dtype]] = set()  # kernels that are compiled for a dtype
 SERIAL = 2**18  # mode steps; for fewer, waking a thread takes longer than the work
 
@@ -201,17 +203,15 @@ def _empty_kept(u: Tensor, start: Tensor) -> Tensor:
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the compiled scan can run here."""
-    return device.type == "cpu" and dtype in (torch.float32, torch.float64) and _numba_works()
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _numba_works() -> bool:
-    return _probe_numba()
+    if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
+        return False
+    # torch.compile cannot trace an import
+    return _INSTALLED if torch.compiler.is_compiling() else _probe_numba()
 
 
 @cache
 def _probe_numba() -> bool:
-    if os.environ.get("S4D_TORCH_COMPILED", "1") == "0":
+    if not _INSTALLED:
         return False
     try:
         from s4d_torch.ssm import compiled  # noqa: F401  (slow to import, and optional)
