@@ -116,19 +116,19 @@ class Stopwatch:
         return list(records.values())
 
     def _take_turns(self, runs: Mapping[str, Run]) -> dict[str, tuple[float, int]]:
-        """(best seconds, number of runs) of each; the second call of all is the first turn."""
-        best = {name: clock(run) for name, run in runs.items()}
-        groups = {name: max(1, int(SHORTEST / max(best[name], 1e-7))) for name in runs}
-        spent, counts = dict(best), dict.fromkeys(runs, 1)
-        for turn in range(1, self.repeats):
+        """(best seconds, number of runs) of each.
+
+        The second call of all tells how many make a group, and is the first turn where that is one.
+        """
+        second = {name: clock(run) for name, run in runs.items()}
+        groups = {name: max(1, int(SHORTEST / max(second[name], 1e-7))) for name in runs}
+        times = {name: [second[name]] if groups[name] == 1 else [] for name in runs}
+        for turn in range(self.repeats):
             for name, run in runs.items():
-                if turn >= FEWEST and spent[name] > self.patience:
-                    continue
-                seconds = clock(run, groups[name])
-                best[name] = min(best[name], seconds)
-                spent[name] += seconds * groups[name]
-                counts[name] += 1
-        return {name: (best[name], counts[name]) for name in runs}
+                tired = turn >= FEWEST and sum(times[name]) * groups[name] > self.patience
+                if len(times[name]) <= turn and not tired:
+                    times[name].append(clock(run, groups[name]))
+        return {name: (min(found), len(found)) for name, found in times.items()}
 
     def _refusal(self, work: str, name: str, contender: Contender, shape: Shape) -> str:
         memory = contender.memory(shape)

@@ -14,7 +14,7 @@ from s4d_torch.cli.bench.layers import LAYERS, Make
 from s4d_torch.cli.bench.measure import Contender, NotAvailable, Run, Shape
 from s4d_torch.nn.model import SequenceModel
 
-EAGER, COMPILED = "model.step", "model.compile_step()"
+EAGER, COMPILED, STREAM = "model.step", "model.compile_step()", "model.compile_step().push"
 TRAINED_LAYERS, STEPPED_LAYERS, CLASSES = 4, 6, 10
 
 
@@ -95,13 +95,27 @@ def _eager_step(shape: Shape) -> Run:
     return _stepping(model.step, u, model.initial_state(shape.batch))
 
 
-def _compiled_step(shape: Shape) -> Run:
-    model = _stepped_model(shape)
+def _compile(model: SequenceModel, batch: int) -> Any:
     compile_step = getattr(model, "compile_step", None)
     if compile_step is None:
         raise NotAvailable("not available in this version")
+    return compile_step(batch)
+
+
+def _compiled_step(shape: Shape) -> Run:
+    """The state goes in and comes out at each call."""
+    model = _stepped_model(shape)
     u = torch.full((shape.batch, 1), 0.1)
-    return _stepping(compile_step(), u, model.initial_state(shape.batch))
+    return _stepping(_compile(model, shape.batch), u, model.initial_state(shape.batch))
+
+
+def _stream(shape: Shape) -> Run:
+    """The state stays inside."""
+    stream = _compile(_stepped_model(shape), shape.batch)
+    if not hasattr(stream, "push"):
+        raise NotAvailable("not available in this version")
+    u = torch.full((shape.batch, 1), 0.1)
+    return lambda: stream.push(u)
 
 
 def _lstm_step(shape: Shape) -> Run:
@@ -113,6 +127,7 @@ def _lstm_step(shape: Shape) -> Run:
 
 def steps() -> dict[str, Contender]:
     return {
+        STREAM: Contender(_stream),
         COMPILED: Contender(_compiled_step),
         EAGER: Contender(_eager_step),
         f"nn.LSTM, {STEPPED_LAYERS} layers": Contender(_lstm_step),

@@ -15,7 +15,7 @@ from rich.text import Text
 from s4d_torch.cli.bench.contenders import OURS
 from s4d_torch.cli.bench.layers import ABSENT
 from s4d_torch.cli.bench.measure import Record
-from s4d_torch.cli.bench.models import COMPILED
+from s4d_torch.cli.bench.models import COMPILED, STREAM
 from s4d_torch.cli.bench.targets import Verdict, judge
 
 SCHEMA = 1
@@ -154,7 +154,7 @@ def _grid(work: str, way: str, batch: int, records: list[Record]) -> Grid:
 
 
 def _is_ours(name: str, cells: dict[tuple[str, int], Record], length: int) -> bool:
-    return name in (OURS, f"{OURS} S4", COMPILED) and (name, length) in cells
+    return name in (OURS, f"{OURS} S4", STREAM, COMPILED) and (name, length) in cells
 
 
 def _cell(record: Record | None, ours: Record | None) -> tuple[str, str]:
