@@ -1,11 +1,13 @@
 """Modules that own parameters: method -> ssm -> layer -> block -> model."""
 
 from s4d_torch.nn.block import Block
+from s4d_torch.nn.compiled import CompiledStep
 from s4d_torch.nn.layer import DSS, S4, S4D, Layer
 from s4d_torch.nn.method import METHODS, Method
-from s4d_torch.nn.model import ModelState, SequenceModel
+from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.parameter_groups import parameter_groups
 from s4d_torch.nn.ssm import SSM
+from s4d_torch.nn.state import ModelState
 
 __all__ = [
     "DSS",
@@ -14,6 +16,7 @@ __all__ = [
     "S4D",
     "SSM",
     "Block",
+    "CompiledStep",
     "Layer",
     "Method",
     "ModelState",

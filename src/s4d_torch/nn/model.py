@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -13,25 +13,16 @@ from torch.nn.utils import skip_init
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.block import NORMS, Block, NoNorm
+from s4d_torch.nn.compiled import CompiledStep
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, Layer, linear, mask
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.pretrained import Pretrained, configurable
+from s4d_torch.nn.state import ModelState
 from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.initialization import normal
 
 ENCODERS = ("linear", "embedding")
 POOLINGS = ("mean", "last", "none")
-
-
-class ModelState(NamedTuple):
-    """What a model carries along: a state per layer and, for mean pooling, a running sum.
-
-    ``layers`` each (batch, d_model, d_state); ``total`` (batch, d_model) and ``samples`` (batch,).
-    """
-
-    layers: tuple[Tensor, ...]
-    total: Tensor
-    samples: Tensor
 
 
 class SequenceModel(Pretrained):
@@ -195,6 +186,10 @@ class SequenceModel(Pretrained):
         if self.pooling == "mean":
             x = (total / samples[:, None]).to(x.dtype)
         return self._decode(x), ModelState(tuple(ends), total, samples)
+
+    def compile_step(self, batch_size: int = 1, *, rate: float = 1.0) -> CompiledStep:
+        """:meth:`step` as machine code, for live streams; see :class:`CompiledStep`."""
+        return CompiledStep(self, batch_size, rate)
 
     def initial_state(self, batch_size: int) -> ModelState:
         """The state before the first sample."""
