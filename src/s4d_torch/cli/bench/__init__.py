@@ -146,8 +146,10 @@ def _draw(records: list[Record], out: Path, console: Console) -> bool:
 
 def _print_progress(console: Console, records: list[Record]) -> None:
     first = records[0]
-    place = f"batch {first.batch}, L={first.length}" if first.length else ""
+    lengths = dict.fromkeys(str(record.length) for record in records)
+    place = f"batch {first.batch}, L={', '.join(lengths)}" if first.length else ""
     console.print(f"{first.work} {first.way} {place}".rstrip(), style="bold", highlight=False)
     for record in records:
-        shown = report.show_record(record)
-        console.print(f"  {record.contender}: {shown}", highlight=False, markup=False)
+        name = record.contender if len(lengths) == 1 else f"{record.contender}, L={record.length}"
+        line = f"  {name}: {report.show_record(record)}"
+        console.print(line, highlight=False, markup=False)
