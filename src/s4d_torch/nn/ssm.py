@@ -15,11 +15,11 @@ from s4d_torch.ssm import initialization, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
 from s4d_torch.ssm.engine import ENGINES, Source, run, run_both_ways
-from s4d_torch.ssm.fused import stored_blocks, supports
+from s4d_torch.ssm.fused import stored_blocks, stored_kernel, supports
 from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
-from s4d_torch.ssm.scan import Blocks
+from s4d_torch.ssm.scan import Blocks, available
 
 T = TypeVar("T")
 CACHED = 4  # systems and kernels kept in evaluation
@@ -182,6 +182,11 @@ class SSM(nn.Module):
         return self._kept(("kernel", length, rate), lambda: self._kernel(length, rate))
 
     def _kernel(self, length: int, rate: float) -> Tensor:
+        if self._has_compiled_kernel:
+            rule, constraint = self.method.discretization, self.method.constraint
+            frequency = self.frequency if self.method.pairs else None
+            stored = (self.raw_decay, frequency, self.raw_B, self.raw_C, self.log_dt)
+            return stored_kernel(rule, constraint, rate, length, *stored)
         C, pairs = self.C, self.method.pairs
         if self.method.structure == "dplr":
             step = bilinear_low_rank(self.A, self.P, self.B, rate * self.dt[:, None])
@@ -195,6 +200,17 @@ class SSM(nn.Module):
         else:
             K = vandermonde(self._discrete(rate), C, length, pairs=pairs)
         return K.to(self._compute_dtype)
+
+    @property
+    def _has_compiled_kernel(self) -> bool:
+        """In float64 the powers need more care than the compiled code takes."""
+        method = self.method
+        return (
+            method.kernel == "vandermonde"
+            and supports(method.discretization, method.constraint)
+            and self.raw_C.dtype == torch.float32
+            and available(self.raw_C.device, torch.float32)
+        )
 
     def _discrete(self, rate: float) -> Discrete:
         rule = DISCRETIZATIONS[self.method.discretization]

@@ -104,6 +104,21 @@ def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def store_mode(  # type: ignore[no-untyped-def]
+    rule, constraint, A, B, dt, now, later, g_a, g_now, g_next, raw, g_decay, g_frequency, g_B, n
+):
+    """From gradients of A_bar, B_now, B_next to those of the stored A and B; returns that of dt."""
+    g_bt = now.conjugate() * g_now + later.conjugate() * g_next  # of dt B
+    bt = (dt * B).conjugate()
+    g_z = pull_back(rule, A, dt, g_a, bt * g_now, bt * g_next)
+    g_decay[n] -= dt * g_z.real * decay_slope(constraint, raw, -A.real)
+    g_frequency[n] += dt * g_z.imag
+    g_B[n, 0] += dt * g_bt.real
+    g_B[n, 1] += dt * g_bt.imag
+    return (B.conjugate() * g_bt).real + (A.conjugate() * g_z).real
+
+
+@njit(nogil=True, cache=True)
 def blocks_forward(  # type: ignore[no-untyped-def]
     low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift
 ):
@@ -119,17 +134,17 @@ def blocks_forward(  # type: ignore[no-untyped-def]
     S = 2 * M
     steps = 64  # blocks in a segment
     for h in range(low, high):
-        dt = math.exp(log_dt[h]) * rate
+        dt = math.exp(np.float64(log_dt[h])) * rate
         s = h * sets // channels
         tables[h] = 0
         drift[h] = 0
         k0 = k1 = k2 = k3 = 0.0
         for n in range(modes):
-            A = complex(-decay_of(constraint, decay[s, n]), frequency[s, n])
+            A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))
             a, now, later = discretize(rule, A, dt)
-            b0 = dt * complex(B[s, n, 0], B[s, n, 1])
+            b0 = dt * complex(np.float64(B[s, n, 0]), np.float64(B[s, n, 1]))
             b = b0 * later
-            c = complex(C[h, n, 0], C[h, n, 1])
+            c = complex(np.float64(C[h, n, 0]), np.float64(C[h, n, 1]))
             if pairs:
                 c = 2 * c
             k0 += (c * b0 * now).real
@@ -185,15 +200,15 @@ def blocks_backward(  # type: ignore[no-untyped-def]
     o = np.zeros(4, np.complex128)
     r = np.zeros(4, np.complex128)
     for h in range(low, high):
-        dt = math.exp(log_dt[h]) * rate
+        dt = math.exp(np.float64(log_dt[h])) * rate
         s = h * sets // channels
         k0, k1, k2, k3 = g_kernel[h, 0], g_kernel[h, 1], g_kernel[h, 2], g_kernel[h, 3]
         g_dt = 0.0
         for n in range(modes):
-            A = complex(-decay_of(constraint, decay[s, n]), frequency[s, n])
+            A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))
             a, now, later = discretize(rule, A, dt)
-            b0 = complex(B[s, n, 0], B[s, n, 1])
-            c = complex(C[h, n, 0], C[h, n, 1])
+            b0 = complex(np.float64(B[s, n, 0]), np.float64(B[s, n, 1]))
+            c = complex(np.float64(C[h, n, 0]), np.float64(C[h, n, 1]))
             scale = 2.0 if pairs else 1.0
             ac, cc, bc = a.conjugate(), scale * c.conjugate(), (dt * b0 * later).conjugate()
             for j in range(4):
@@ -210,15 +225,10 @@ def blocks_backward(  # type: ignore[no-untyped-def]
                 + 4 * ac * ac * ac * g_power
             )
             g_c += (dt * b0 * now).conjugate() * k0
-            g_now = cc * k0  # the gradient of B_now = dt B now, and below of B_next = dt B later
-            g_bt = now.conjugate() * g_now + later.conjugate() * g_b  # of dt B
-            bt = (dt * b0).conjugate()
-            g_z = pull_back(rule, A, dt, g_a, bt * g_now, bt * g_b)
-            g_dt += (b0.conjugate() * g_bt).real + (A.conjugate() * g_z).real
-            g_decay[s, n] -= dt * g_z.real * decay_slope(constraint, decay[s, n], -A.real)
-            g_frequency[s, n] += dt * g_z.imag
-            g_B[s, n, 0] += dt * g_bt.real
-            g_B[s, n, 1] += dt * g_bt.imag
+            g_dt += store_mode(
+                rule, constraint, A, b0, dt, now, later, g_a, cc * k0, g_b,
+                np.float64(decay[s, n]), g_decay[s], g_frequency[s], g_B[s], n,
+            )  # fmt: skip
             g_C[h, n, 0] = scale * g_c.real
             g_C[h, n, 1] = scale * g_c.imag
         g_log_dt[h] = g_dt * dt
