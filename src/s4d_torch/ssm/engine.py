@@ -72,8 +72,8 @@ def run(
         y, end = recurrence.scan(system, x, start)
         if need_state and lengths is not None:
             end = recurrence.end_state(system, x, state, lengths)
-    y = y + source.D.to(y.dtype)[:, None] * x
-    return y.transpose(1, 2), end if need_state else None
+    y = torch.addcmul(y.transpose(1, 2).contiguous(), source.D.to(y.dtype), u)
+    return y, end if need_state else None
 
 
 def run_both_ways(source: Source, u: Tensor, *, engine: str = "auto") -> Tensor:
@@ -88,7 +88,7 @@ def run_both_ways(source: Source, u: Tensor, *, engine: str = "auto") -> Tensor:
         return y + scan.run_ahead(u, source.blocks(1))
     x = u.transpose(1, 2)
     y = convolution.bidirectional(x, source.kernel())
-    return (y + source.D.to(y.dtype)[:, None] * x).transpose(1, 2)
+    return torch.addcmul(y.transpose(1, 2).contiguous(), source.D.to(y.dtype), u)
 
 
 def _compiled_scan(

@@ -158,10 +158,12 @@ def scan(system: System, u: Tensor, state: Tensor, *, chunk: int = 64) -> tuple[
         if part.shape[-1]:
             y, state = _scan_whole(system, part, state, min(chunk, part.shape[-1]))
             ys.append(y)
-    return torch.cat(ys, dim=-1), state
+    y = ys[0] if len(ys) == 1 else torch.cat(ys, dim=1)
+    return y.transpose(1, 2), state
 
 
 def _scan_whole(system: System, u: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """u (batch, H, L) -> y (batch, L, H) as it lies in memory, which is what comes next reads."""
     dtype, exact = u.dtype, state.dtype
     batch, channels = u.shape[:2]
     blocks = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
@@ -177,7 +179,7 @@ def _scan_whole(system: System, u: Tensor, state: Tensor, chunk: int) -> tuple[T
     )  # (H, T)
     free = torch.bmm(torch.stack(starts, 1).flatten(1, 2), outputs.to(dtype).mT)
     y = torch.baddbmm(free, blocks, toeplitz(kernel).to(dtype))  # (H, I batch, T)
-    y = y.unflatten(1, (-1, batch)).permute(2, 0, 1, 3).flatten(2)
+    y = y.unflatten(1, (-1, batch)).permute(2, 1, 3, 0).flatten(1, 2)
     return y, state.to(exact)
 
 
