@@ -25,32 +25,41 @@ SENT = SIGNAL + MOST * LANES  # and what its modes send
 
 Array = Any  # of numpy; float32 or float64 like the model's parameters, or double where it says so
 
-compiled = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+compiled = njit(nogil=True, fastmath=FAST, error_model="numpy")
+entry = njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)  # what Python calls
 
 
 @compiled
 def refill(clock: Array, layer: int, cells: Array, modes: Array, ring: Array) -> None:
-    """Run the groups whose turn it is: the modes catch up, and say what they will send."""
+    """Run the groups whose turn it is: the modes catch up, and say what they will send.
+
+    All groups start with what they send until time K. The first run of a group, before that, is
+    shorter, and after it each has a time of its own, ``phase`` modulo K.
+    """
     K, groups, time = ring.shape[3], cells.shape[1], clock[0]
-    total = cells.shape[0] * groups
     for group in range(groups):
         place = layer * groups + group
-        if clock[1 + place] != time:
+        phase, until = place * K // (cells.shape[0] * groups), clock[1 + place]
+        if time == until:
+            samples = K
+        elif time == phase and until == K:
+            samples = phase
+        else:
             continue
-        samples = K - (time - place * K // total) % K
         for row in range(ring.shape[1]):
-            inputs, ahead = ring[layer, row, 0], ring[layer, row, 1]
-            advance(
-                cells[layer, group], modes[layer, row, group], group, inputs, time, samples, ahead
-            )
-        clock[1 + place] = time + samples
+            own, inputs, ahead = modes[layer, row], ring[layer, row, 0], ring[layer, row, 1]
+            advance(cells[layer, group], own[group], group, inputs, until, samples, ahead)
+        clock[1 + place] = until + samples
 
 
 @compiled
 def advance(
     cell: Array, state: Array, group: int, inputs: Array, time: int, samples: int, ahead: Array
 ) -> None:
-    """The oldest ``samples`` inputs of the ring into the state of a group, in place."""
+    """The ``samples`` inputs from K before ``time`` into the state of a group, in place.
+
+    What the modes will send from ``time`` on comes to the same places of ``ahead``.
+    """
     K, low = inputs.shape[0], group * LANES
     # one array: where the compiler sees several, it has to check whether they overlap
     z = np.empty(SENT + MOST * LANES)
@@ -150,7 +159,7 @@ def advance_low_rank(cell: Array, state: Array, z: Array, samples: int) -> None:
 # -- states in and out -----------------------------------------------------------------------------
 
 
-@compiled
+@entry
 def begin(cells: Array, reads: Array, modes: Array, ring: Array) -> None:
     """What the modes send for the first K samples, with no inputs in the ring; spoils the modes.
 
@@ -183,7 +192,7 @@ def send(read: Array, state: Array, y: Array) -> None:
         y[c] = total[c]
 
 
-@compiled
+@entry
 def settle(clock: Array, cells: Array, modes: Array, ring: Array, ahead: Array) -> None:
     """Bring the modes up to now; ``ahead`` is for what they would send."""
     for layer in range(modes.shape[0]):
@@ -197,7 +206,7 @@ def settle(clock: Array, cells: Array, modes: Array, ring: Array, ahead: Array) 
                 )
 
 
-@compiled
+@entry
 def load(state: Array, factor: Array, modes: Array) -> None:
     """state (rows, d_model, d_state) times factor (d_model, modes, 2) -> the modes of one layer.
 
@@ -217,7 +226,7 @@ def load(state: Array, factor: Array, modes: Array) -> None:
                     out[1, h - low] = factor[h, m, 0] * i + factor[h, m, 1] * r
 
 
-@compiled
+@entry
 def unload(modes: Array, factor: Array, state: Array) -> None:
     """The way back from :func:`load`, with the inverse factor."""
     channels, count = factor.shape[0], factor.shape[1]

@@ -9,19 +9,23 @@ The sum needs the last K inputs only. The rest is known K samples ahead, and a g
 channels computes it for K samples at once, each group at a time of its own, so that all steps take
 equally long; ``compiled_modes`` has that part. ``plan`` holds sizes and options, at the places
 named here.
-
-The cache of compiled code looks at this file only: touch it after a change to what it imports.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 
+from s4d_torch.ssm import compiled_modes, vector_math
 from s4d_torch.ssm.compiled_modes import (
     LANES,
     Array,
     begin,
     compiled,
+    entry,
     load,
     refill,
     settle,
@@ -37,53 +41,69 @@ NORMS = ("none", "batch", "layer")
 MIXINGS = ("none", "linear", "glu")
 
 
-@compiled
-def run(
-    plan: Array,
-    clock: Array,
-    weights: Array,
-    cells: Array,
-    modes: Array,
-    pool: Array,
-    ring: Array,
-    u: Array,
-    tokens: Array,
-    y: Array,
-) -> bool:
-    """Samples u (steps * rows, d_input), or tokens (steps * rows,), -> y (steps * rows', d_output).
+def make_run(version: int) -> Callable[..., bool]:
+    """``run`` for a version of the modules it calls.
 
-    rows = batch * towers and rows' = batch. ``weights`` is flat, in the order of use; for cells
-    and modes see ``compiled_modes``; pool (rows, d_model + 1), double, is the running sum and the
-    number of samples. ring (layers, rows, 2, K, groups * LANES) has the last inputs and what the
-    modes will send; clock, the time, then for each group the time its modes are next needed.
-    False if a token is none; then nothing was done.
+    The cache on disk knows a function by its file and by the numbers it closes over; it would not
+    notice that what it calls in other files has changed.
     """
-    rows, width = plan[ROWS], plan[WIDTH]
-    for token in tokens:
-        if not 0 <= token < plan[INPUTS]:
-            return False
-    x = np.zeros((rows, width), weights.dtype)
-    wide = np.zeros(max(4 * width, ring.shape[4]), weights.dtype)
-    narrow = np.zeros(ring.shape[4], weights.dtype)
-    answers = rows // plan[TOWERS]
-    for step in range(y.shape[0] // answers):
-        place = encode(plan, weights, u, tokens, step * rows, x)
-        for layer in range(cells.shape[0]):
-            refill(clock, layer, cells, modes, ring)
-            place = block(plan, clock[0], weights, place, ring[layer], x, narrow, wide)
-        scale, shift = weights[place : place + width], weights[place + width : place + 2 * width]
-        kind = plan[NORM] if plan[PRENORM] else 0
-        for row in range(rows):
-            normalize(kind, weights[0], x[row], scale, shift, x[row])
-            pool[row, width] += 1
-            for h in range(width):
-                pool[row, h] += x[row, h]
-            if plan[MEAN]:
+
+    @entry
+    def run(
+        plan: Array,
+        clock: Array,
+        weights: Array,
+        cells: Array,
+        modes: Array,
+        pool: Array,
+        ring: Array,
+        u: Array,
+        tokens: Array,
+        y: Array,
+    ) -> bool:
+        """u (steps * rows, d_input), or tokens (steps * rows,) -> y (steps * batch, d_output).
+
+        rows = batch * towers. ``weights`` is flat, in the order of use; for cells and modes see
+        ``compiled_modes``; pool (rows, d_model + 1), double, is the running sum and the number of
+        samples. ring (layers, rows, 2, K, groups * LANES) has the last inputs and what the modes
+        will send; clock, the time, then for each group the time until which it has said so.
+        False if a token is none; then nothing was done.
+        """
+        rows, width = plan[ROWS], plan[WIDTH]
+        for token in tokens:
+            if not 0 <= token < plan[INPUTS]:
+                return False
+        x = np.zeros((rows, width), weights.dtype)
+        wide = np.zeros(max(4 * width, ring.shape[4]), weights.dtype)
+        narrow = np.zeros(ring.shape[4], weights.dtype)
+        answers = rows // plan[TOWERS]
+        for step in range(y.shape[0] // answers):
+            place = encode(plan, weights, u, tokens, step * rows, x)
+            for layer in range(cells.shape[0]):
+                refill(clock, layer, cells, modes, ring)
+                place = block(plan, clock[0], weights, place, ring[layer], x, narrow, wide)
+            scale, shift = (
+                weights[place : place + width],
+                weights[place + width : place + 2 * width],
+            )
+            kind = plan[NORM] if plan[PRENORM] else 0
+            for row in range(rows):
+                normalize(kind, weights[0], x[row], scale, shift, x[row])
+                pool[row, width] += 1
                 for h in range(width):
-                    x[row, h] = pool[row, h] / pool[row, width]
-        decode(plan, weights, place + 2 * width, x, wide, narrow, y[step * answers :])
-        clock[0] += 1
-    return True
+                    pool[row, h] += x[row, h]
+                if plan[MEAN]:
+                    for h in range(width):
+                        x[row, h] = pool[row, h] / pool[row, width]
+            decode(plan, weights, place + 2 * width, x, wide, narrow, y[step * answers :])
+            clock[0] += 1
+        return version >= 0
+
+    return run
+
+
+_called = b"".join(Path(str(x.__file__)).read_bytes() for x in (compiled_modes, vector_math))
+run = make_run(zlib.crc32(_called))
 
 
 @compiled
@@ -165,15 +185,19 @@ def decode(
 
 @compiled
 def affine(x: Array, matrix: Array, bias: Array, y: Array) -> None:
-    """``y = x W + b`` with W (inputs, outputs) flat: SIMD over outputs, four rows at a time."""
+    """``y = x W + b`` with W (inputs, outputs) flat: SIMD over outputs, eight rows at a time."""
     n = y.shape[0]
     for k in range(n):
         y[k] = bias[k]
-    whole = x.shape[0] // 4 * 4
-    for j in range(0, whole, 4):
-        w, x0, x1, x2, x3 = matrix[j * n : (j + 4) * n], x[j], x[j + 1], x[j + 2], x[j + 3]
+    whole = x.shape[0] // 8 * 8
+    for j in range(0, whole, 8):
+        w = matrix[j * n : (j + 8) * n]
+        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
+        x4, x5, x6, x7 = x[j + 4], x[j + 5], x[j + 6], x[j + 7]
         for k in range(n):
-            y[k] += x0 * w[k] + x1 * w[n + k] + x2 * w[2 * n + k] + x3 * w[3 * n + k]
+            near = x0 * w[k] + x1 * w[n + k] + x2 * w[2 * n + k] + x3 * w[3 * n + k]
+            far = x4 * w[4 * n + k] + x5 * w[5 * n + k] + x6 * w[6 * n + k] + x7 * w[7 * n + k]
+            y[k] += near + far
     for j in range(whole, x.shape[0]):
         row, value = matrix[j * n : (j + 1) * n], x[j]
         for k in range(n):

@@ -17,7 +17,7 @@ ACTIVATIONS = ("none", "gelu", "relu", "silu", "tanh")
 Array = Any
 
 # no reassociation: the order of operations is what keeps the digits
-compiled = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+compiled = njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 
 _f = np.float32
 HALF, ONE, TWO = _f(0.5), _f(1), _f(2)
