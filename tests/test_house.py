@@ -31,6 +31,7 @@ MODULES = {
         "compiled_modes",
         "compiled_step",
         "compiled_blocks",
+        "compiled_kernel",
         "scan",
         "fused",
         "recurrence",

@@ -120,7 +120,7 @@ def store_mode(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def blocks_forward(  # type: ignore[no-untyped-def]
-    low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift
+    low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry
 ):
     """Fill the tables of channels low..high; see ``scan.Blocks`` for their layout.
 
@@ -138,6 +138,7 @@ def blocks_forward(  # type: ignore[no-untyped-def]
         s = h * sets // channels
         tables[h] = 0
         drift[h] = 0
+        carry[h] = 0
         k0 = k1 = k2 = k3 = 0.0
         for n in range(modes):
             A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))
@@ -162,6 +163,10 @@ def blocks_forward(  # type: ignore[no-untyped-def]
             k1 += cb.real
             k2 += (cb * a).real
             k3 += (cb * a2).real
+            whole = power
+            for _ in range(6):  # power^steps
+                whole = whole * whole
+            carry[h, n], carry[h, M + n] = whole.real, whole.imag
             rounded = complex(tables[h, n], tables[h, M + n])
             if rounded.real * rounded.real + rounded.imag * rounded.imag > 1e-12:
                 # (power / rounded)^steps - 1, of a ratio that is 1 to rounding

@@ -90,7 +90,7 @@ def _blocks(
     C: Tensor,
     log_dt: Tensor,
     D: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt, D)]
     made = _empty_blocks(decay, log_dt)
     run = compiled_module("compiled_blocks").blocks_forward
@@ -108,7 +108,7 @@ def _(
     C: Tensor,
     log_dt: Tensor,
     D: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _empty_blocks(decay, log_dt)
 
 
@@ -160,7 +160,7 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 
 def _differentiate(
-    ctx: Any, grad_tables: Tensor, grad_kernel: Tensor, _: Tensor
+    ctx: Any, grad_tables: Tensor, grad_kernel: Tensor, *_: Tensor
 ) -> tuple[Any, ...]:
     grads = _blocks_backward(grad_tables, grad_kernel, ctx.options, ctx.rate, *ctx.saved_tensors)
     return None, None, *grads, grad_kernel[:, 0]
@@ -169,12 +169,13 @@ def _differentiate(
 _blocks.register_autograd(_differentiate, setup_context=_keep_for_backward)
 
 
-def _empty_blocks(decay: Tensor, log_dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_blocks(decay: Tensor, log_dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     channels, size = log_dt.shape[0], 2 * padded(decay.shape[1])
     return (
         decay.new_empty(channels, 9 * size),
         decay.new_empty(channels, 4),
         decay.new_empty(channels, size),
+        decay.new_empty(channels, size, dtype=torch.float64),
     )
 
 

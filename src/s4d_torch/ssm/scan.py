@@ -28,13 +28,15 @@ SERIAL = 2**18  # mode steps; for fewer, waking a thread takes longer than the w
 class Blocks(NamedTuple):
     """A system as the compiled scan reads it, four samples at a time; see ``compiled``.
 
-    tables (H, 9 S) = power, outputs, inputs; kernel (H, 4); drift (H, S). Vectors over S = 2 M
-    are planar, and M is padded to a power of two, so that few sizes have to be compiled.
+    tables (H, 9 S) = power, outputs, inputs; kernel (H, 4); drift (H, S); carry (H, S), in double
+    precision. Vectors over S = 2 M are planar, and M is padded to a power of two, so that few sizes
+    have to be compiled.
     """
 
     tables: Tensor
     kernel: Tensor
     drift: Tensor
+    carry: Tensor
 
 
 def padded(modes: int) -> int:
@@ -57,7 +59,9 @@ def make_blocks(A_bar: Tensor, B: Tensor, C: Tensor, direct: Tensor, dtype: torc
     tables = torch.cat([columns[:, :1], rows, columns[:, 1:]], dim=1)
     kernel = torch.cat([direct[:, None], lagged], dim=1)
     tables = tables.flatten(1).to(dtype)
-    return Blocks(tables, kernel.to(dtype), _drift(power.detach(), dtype))
+    power = power.detach()
+    carry = _planar(power ** (SEGMENT // BLOCK)).flatten(1)
+    return Blocks(tables, kernel.to(dtype), _drift(power, dtype), carry)
 
 
 def _planar(x: Tensor) -> Tensor:
@@ -103,6 +107,7 @@ def _scan(
     tables: Tensor,
     kernel: Tensor,
     drift: Tensor,
+    carry: Tensor,
     start: Tensor,
     stops: Tensor,
     ahead: int,
@@ -110,17 +115,8 @@ def _scan(
     """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
     y, end = torch.empty_like(u), torch.empty_like(start)
     kept = _empty_kept(u, start)
-    arrays = (
-        u,
-        tables.contiguous(),
-        kernel.contiguous(),
-        drift,
-        start.contiguous(),
-        stops,
-        y,
-        end,
-        kept,
-    )
+    given = [x.contiguous() for x in (tables, kernel, carry, start)]
+    arrays = (u, *given, stops, y, end, kept)
     _share_scan("scan_forward", ahead, u, drift, arrays)
     return y, end, kept
 
@@ -131,6 +127,7 @@ def _(
     tables: Tensor,
     kernel: Tensor,
     drift: Tensor,
+    carry: Tensor,
     start: Tensor,
     stops: Tensor,
     ahead: int,
@@ -179,7 +176,7 @@ def _(
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    u, tables, kernel, drift, _, stops, ctx.ahead = inputs
+    u, tables, kernel, drift, _, _, stops, ctx.ahead = inputs
     ctx.save_for_backward(u, tables, kernel, drift, stops, output[2])
     ctx.set_materialize_grads(True)
 
@@ -187,7 +184,7 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _differentiate(ctx: Any, grad_y: Tensor, grad_end: Tensor, _: Tensor) -> tuple[Any, ...]:
     grads = _scan_backward(grad_y, grad_end, *ctx.saved_tensors, ctx.ahead)
     grad_u, grad_tables, grad_kernel, grad_start = grads
-    return grad_u, grad_tables, grad_kernel, None, grad_start, None, None
+    return grad_u, grad_tables, grad_kernel, None, None, grad_start, None, None
 
 
 _scan.register_autograd(_differentiate, setup_context=_keep_for_backward)
