@@ -10,6 +10,9 @@ from torch.testing import assert_close
 
 from s4d_torch import DSS, S4, S4D, Layer, SequenceModel
 
+# torch's own tracer makes an instance of autograd.Function, which torch itself deprecates
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
 LAYERS: dict[str, Callable[..., Layer]] = {
     "s4d": lambda **options: S4D(4, 8, **options),
     "s4d-zoh-fft": lambda **options: S4D(4, 8, discretization="zoh", engine="fft", **options),

@@ -244,7 +244,8 @@ class SSM(nn.Module):
         raw_C = self.raw_C[ahead] if self.method.bidirectional else self.raw_C
         D = torch.zeros_like(self.D) if ahead else self.D
         rule, constraint = self.method.discretization, self.method.constraint
-        if self.method.kernel == "softmax" or not supports(rule, constraint):
+        stored_dtype = self.raw_C.dtype == self._compute_dtype  # bfloat16 goes through torch
+        if self.method.kernel == "softmax" or not (stored_dtype and supports(rule, constraint)):
             C = self._from_stored(raw_C)
             return self._diagonal_system(rate, C).blocks(D, self._compute_dtype)
         frequency = self.frequency if self.method.pairs else None

@@ -258,7 +258,8 @@ def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
     misses = sum(kernel.stats.cache_misses.values())
     kernel(0, 0, *arguments)
     if sum(kernel.stats.cache_misses.values()) > misses:
-        name, seconds = kernel.py_func.__qualname__.split(".")[0], time.perf_counter() - began
+        name = kernel.py_func.__qualname__.split(".")[0].removeprefix("make_")
+        seconds = time.perf_counter() - began
         print(f"s4d_torch: compiled {name} in {seconds:.1f} s (kept on disk)", file=sys.stderr)
 
 
