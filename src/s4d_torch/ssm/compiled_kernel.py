@@ -151,17 +151,14 @@ def make_kernel_backward(stamp: int) -> Kernel:
         grad, sums, late = np.zeros((count, T)), np.zeros((count, 2 * M)), np.zeros((count, 2 * M))
         A_bar = np.zeros(M, np.complex128)
         nows, nexts = np.zeros_like(A_bar), np.zeros_like(A_bar)
-        g_as = np.zeros(M, np.complex128)
-        g_now, g_next = np.zeros_like(g_as), np.zeros_like(g_as)
+        pulled = np.zeros((3, M), np.complex128)  # gradients of A_bar, B_now and B_next
         scale = 2.0 if pairs else 1.0
         for h in range(low, high):
             dt = math.exp(np.float64(log_dt[h])) * rate
             s = h * sets // H
             prepare(rule, constraint, decay[s], frequency[s], dt, A_bar, nows, nexts)
             fill_powers(A_bar, inner, outer, before)
-            g_as[:] = 0
-            g_now[:] = 0
-            g_next[:] = 0
+            pulled[:] = 0
             flat = grad.reshape(-1)
             for g in range(G):
                 for place in range(1, L):
@@ -178,9 +175,9 @@ def make_kernel_backward(stamp: int) -> Kernel:
                         slope += outer[i, n] * complex(late[i, n], late[i, M + n])
                         slope += T * i * before[i, n] * p
                     g_v = total.conjugate()
-                    g_as[n] += (c * b * nexts[n] * slope).conjugate()
-                    g_now[n] += c.conjugate() * first
-                    g_next[n] += c.conjugate() * g_v
+                    pulled[0, n] += (c * b * nexts[n] * slope).conjugate()
+                    pulled[1, n] += c.conjugate() * first
+                    pulled[2, n] += c.conjugate() * g_v
                     g_c = scale * (
                         (b * nows[n]).conjugate() * first + (b * nexts[n]).conjugate() * g_v
                     )
@@ -192,7 +189,8 @@ def make_kernel_backward(stamp: int) -> Kernel:
                 )
                 b = complex(np.float64(B[s, n, 0]), np.float64(B[s, n, 1]))
                 g_dt += store_mode(
-                    rule, constraint, A, b, dt, nows[n], nexts[n], g_as[n], g_now[n], g_next[n],
+                    rule, constraint, A, b, dt, nows[n], nexts[n], pulled[0, n], pulled[1, n],
+                    pulled[2, n],
                     np.float64(decay[s, n]), g_decay[s], g_frequency[s], g_B[s], n,
                 )  # fmt: skip
             g_log_dt[h] = g_dt * dt
