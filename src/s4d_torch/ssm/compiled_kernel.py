@@ -178,20 +178,17 @@ def make_kernel_backward(stamp: int) -> Kernel:
                     pulled[0, n] += (c * b * nexts[n] * slope).conjugate()
                     pulled[1, n] += c.conjugate() * first
                     pulled[2, n] += c.conjugate() * g_v
-                    g_c = scale * (
-                        (b * nows[n]).conjugate() * first + (b * nexts[n]).conjugate() * g_v
-                    )
+                    g_c = nows[n].conjugate() * first + nexts[n].conjugate() * g_v
+                    g_c = scale * b.conjugate() * g_c
                     g_C[g, h, n, 0], g_C[g, h, n, 1] = g_c.real, g_c.imag
             g_dt = 0.0
             for n in range(M):
-                A = complex(
-                    -decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n])
-                )
+                raw = np.float64(decay[s, n])
+                A = complex(-decay_of(constraint, raw), np.float64(frequency[s, n]))
                 b = complex(np.float64(B[s, n, 0]), np.float64(B[s, n, 1]))
                 g_dt += store_mode(
                     rule, constraint, A, b, dt, nows[n], nexts[n], pulled[0, n], pulled[1, n],
-                    pulled[2, n],
-                    np.float64(decay[s, n]), g_decay[s], g_frequency[s], g_B[s], n,
+                    pulled[2, n], raw, g_decay[s], g_frequency[s], g_B[s], n,
                 )  # fmt: skip
             g_log_dt[h] = g_dt * dt
 

@@ -211,8 +211,11 @@ def _probe_numba() -> bool:
     if not _INSTALLED:
         return False
     try:
-        from s4d_torch.ssm import compiled  # noqa: F401  (slow to import, and optional)
-    except ImportError:
+        for name in ("compiled_blocks", "compiled_kernel"):
+            compiled_module(name)
+        compiled_module("compiled").scan_forward(8)
+    except Exception as error:  # a broken install, or no folder in which to keep compiled code
+        print(f"s4d_torch: plain torch takes over, numba does not work: {error}", file=sys.stderr)
         return False
     return True
 
