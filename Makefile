@@ -17,7 +17,7 @@ help: ## list the targets
 demo: .venv/.installed ## train small models on the digits and compare them
 	@$(BIN)/s4d demo
 
-bench: .venv/.installed ## measure speed and memory against the alternatives; half an hour
+bench: .venv/.installed ## measure speed and memory against the alternatives; takes long
 	@$(BIN)/s4d bench --out benchmarks/results $(ARGS)
 
 test: lint ## lint, then run every test, and the examples in README and docs

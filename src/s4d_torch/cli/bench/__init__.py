@@ -42,7 +42,7 @@ class Bench:
     """Measure speed and memory against the alternatives, and check them against the targets.
 
     Contenders take turns in one run; the best time of each counts. Writes bench.json, targets.md,
-    tables.md and a picture. All of it takes half an hour on two cores.
+    tables.md and a picture. All of it takes long, most of it in slow rivals at long lengths.
     """
 
     work: Names = tuple(WORKS)
@@ -96,7 +96,7 @@ class Bench:
             self._write_page(self.markdown, found, console)
 
     def _measure(self, console: Console) -> report.Report:
-        self.out.mkdir(parents=True, exist_ok=True)  # before half an hour of work, not after
+        self.out.mkdir(parents=True, exist_ok=True)  # before long work, not after
         settings = {**asdict(self.sizes), "quick": self.quick, "repeats": self.repeats}
         found = report.Report(self.command, machine(), settings)
         limit = 0.05 if self.quick else 30.0

@@ -150,7 +150,7 @@ def _first_call(contender: Contender, shape: Shape) -> tuple[str, float | None, 
         return "", clock(run), run
     except NotAvailable as answer:
         return str(answer), None, _nothing
-    except Exception as error:  # one contender that fails must not end a run of half an hour
+    except Exception as error:  # one contender that fails must not end a long run
         return f"failed: {type(error).__name__}: {str(error).strip()[:200]}", None, _nothing
 
 

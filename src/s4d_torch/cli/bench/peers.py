@@ -6,6 +6,8 @@ from the values of one of our modules, so that both compute the same kernel.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, glu
@@ -23,15 +25,16 @@ def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
     return torch.fft.irfft(spectrum, n=2 * length)[..., :length]
 
 
-class Convolution(nn.Module):
+class Convolution(nn.Module, ABC):
     """``y = K * u + D u`` with a kernel that a subclass materialises; u, y (B, L, H)."""
 
     def __init__(self, ssm: SSM) -> None:
         super().__init__()
         self.D = nn.Parameter(ssm.D.detach().clone())
 
+    @abstractmethod
     def kernel(self, length: int) -> Tensor:
-        raise NotImplementedError
+        """K, (H, length)."""
 
     def forward(self, u: Tensor) -> Tensor:
         x = u.transpose(1, 2)
