@@ -1,6 +1,22 @@
-"""Data as tensors with fixed splits, one file per family."""
+"""Tasks: labelled sequences with fixed splits, one file per family."""
 
-from s4d_torch.data.dataset import Dataset, Split
+from s4d_torch.data.dataset import Batch, Dataset, Sequences, Signature, Split
 from s4d_torch.data.digits import load_digits
+from s4d_torch.data.folder import DataFolder, MissingDataError, Source, default_root
+from s4d_torch.data.task import TASKS, Hyperparameters, Task
 
-__all__ = ["Dataset", "Split", "load_digits"]
+__all__ = [
+    "Batch",
+    "DataFolder",
+    "Dataset",
+    "Hyperparameters",
+    "MissingDataError",
+    "Sequences",
+    "Signature",
+    "Source",
+    "Split",
+    "TASKS",
+    "Task",
+    "default_root",
+    "load_digits",
+]

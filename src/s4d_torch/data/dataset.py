@@ -1,47 +1,236 @@
-"""A labelled dataset in memory, split into training, validation and test parts."""
+"""Labelled sequences in three splits, on disk or in memory, and the batches taken from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+Array = npt.NDArray[Any]
+Kind = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Many sequences in one array, which may be mapped from a file.
+
+    Of one length: ``values`` is (n, length, features), or (n, length) for tokens. Of many lengths:
+    sequence i is ``values[offsets[i] : offsets[i + 1]]``, with ``offsets`` (n + 1,). Values keep
+    the type they were stored in; :class:`Dataset` turns them into what a model reads.
+    """
+
+    values: Array
+    offsets: Array | None = None
+
+    def __len__(self) -> int:
+        return self.values.shape[0] if self.offsets is None else self.offsets.shape[0] - 1
+
+    def __getitem__(self, i: int) -> Array:
+        if self.offsets is None:
+            return self.values[i]
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def ragged(self) -> bool:
+        return self.offsets is not None
+
+    @property
+    def longest(self) -> int:
+        if self.offsets is None:
+            return int(self.values.shape[1])
+        return int(np.diff(self.offsets).max(initial=0))
+
+    def lengths(self, index: Array) -> Array:
+        if self.offsets is None:
+            return np.full(len(index), self.values.shape[1], dtype=np.int64)
+        return self.offsets[index + 1] - self.offsets[index]
+
+    def padded(self, index: Array, length: int) -> Array:
+        """The sequences of ``index``, (batch, length, ...), with zeros after their ends."""
+        if self.offsets is None and length == self.values.shape[1]:
+            return np.asarray(self.values[index])
+        start = 1 if self.offsets is not None else 2
+        batch = np.zeros((len(index), length, *self.values.shape[start:]), self.values.dtype)
+        for row, i in zip(batch, index, strict=True):
+            sequence = self[int(i)]
+            row[: len(sequence)] = sequence
+        return batch
+
+    @staticmethod
+    def of(arrays: Sequence[Array]) -> Sequences:
+        """Put separate sequences, (length, features) or (length,), into one array."""
+        lengths = [len(array) for array in arrays]
+        if len(set(lengths)) == 1:
+            return Sequences(np.stack(arrays))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Sequences(np.concatenate(arrays), offsets)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Sequences (n, length, features) and a class for each, (n,)."""
+    """Sequences with a target each, (n,): a class, or a number; pairs have two ``inputs``.
+
+    ``index`` picks a part of the stored rows without copying them.
+    """
+
+    inputs: tuple[Sequences, ...]
+    targets: Array
+    index: Array
+
+    @staticmethod
+    def whole(inputs: Sequences | tuple[Sequences, ...], targets: Array) -> Split:
+        towers = inputs if isinstance(inputs, tuple) else (inputs,)
+        counts = {len(tower) for tower in towers} | {len(targets)}
+        if len(counts) != 1:
+            raise ValueError(
+                f"each sequence needs one target; got {' and '.join(map(str, sorted(counts)))}"
+            )
+        return Split(towers, targets, np.arange(len(targets)))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def part(self, positions: Array | slice) -> Split:
+        """The rows at these positions of this split."""
+        return replace(self, index=self.index[positions])
+
+    def labels(self) -> Array:
+        """The targets of this split, in its order."""
+        return np.asarray(self.targets[self.index])
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model has to know about data: saved with a trained model, so that it can be used.
+
+    A model reads ``(value - input_shift) * input_scale`` per feature, or tokens as they are, and
+    predicts ``(target - target_shift) / target_scale`` for a regression.
+    """
+
+    kind: Kind
+    features: int
+    """channels of a signal; for tokens, how many there are"""
+    outputs: int
+    """classes, or numbers to predict"""
+    length: int
+    """samples of the longest sequence"""
+    tokens: bool = False
+    towers: int = 1
+    classes: tuple[str, ...] = ()
+    input_shift: tuple[float, ...] = (0.0,)
+    input_scale: tuple[float, ...] = (1.0,)
+    target_shift: float = 0.0
+    target_scale: float = 1.0
+    sample_rate: float | None = None
+    """samples per second, where time has a unit"""
+
+    def read(self, values: Array) -> Tensor:
+        """Stored values (..., length, features) as the numbers a model reads."""
+        if self.tokens:
+            return torch.from_numpy(values.astype(np.int64))
+        shift = np.asarray(self.input_shift, dtype=np.float32)
+        scale = np.asarray(self.input_scale, dtype=np.float32)
+        numbers = values.astype(np.float32)  # a copy, so the file below stays as it is
+        numbers -= shift
+        numbers *= scale
+        return torch.from_numpy(numbers)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """inputs (batch, length, features), pairs (batch, 2, length, ...); lengths where ragged."""
 
     inputs: Tensor
     targets: Tensor
+    lengths: Tensor | None
 
-    def __len__(self) -> int:
-        return self.targets.shape[0]
-
-    def __getitem__(self, index: Tensor | slice) -> Split:
-        return Split(self.inputs[index], self.targets[index])
+    def to(self, device: torch.device) -> Batch:
+        if device.type == "cpu":
+            return self
+        lengths = None if self.lengths is None else self.lengths.to(device)
+        return Batch(self.inputs.to(device), self.targets.to(device), lengths)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Three disjoint splits of one classification task."""
+    """Three disjoint splits of one task."""
 
     train: Split
     validation: Split
     test: Split
-    classes: int
+    signature: Signature
 
     @property
-    def features(self) -> int:
-        return self.train.inputs.shape[-1]
+    def splits(self) -> dict[str, Split]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def batch(self, split: Split, positions: Array) -> Batch:
+        """The sequences at these positions of ``split``, as a model reads them."""
+        index = split.index[positions]
+        each_lengths = [tower.lengths(index) for tower in split.inputs]
+        longest = max(int(lengths.max()) for lengths in each_lengths)
+        towers = [self.signature.read(tower.padded(index, longest)) for tower in split.inputs]
+        pairs = len(towers) > 1
+        ragged = any(tower.ragged for tower in split.inputs)
+        lengths = np.stack(each_lengths, 1) if pairs else each_lengths[0]
+        return Batch(
+            inputs=torch.stack(towers, 1) if pairs else towers[0],
+            targets=self._targets(split.targets[index]),
+            lengths=torch.from_numpy(lengths) if ragged else None,
+        )
+
+    def _targets(self, targets: Array) -> Tensor:
+        if self.signature.kind == "classification":
+            return torch.from_numpy(targets.astype(np.int64))
+        shift, scale = self.signature.target_shift, self.signature.target_scale
+        return torch.from_numpy(((targets - shift) / scale).astype(np.float32))
+
+    def shortened(self, *, train: int | None = None, test: int | None = None) -> Dataset:
+        """At most so many training sequences, and validation and test sequences; the first ones."""
+        return replace(
+            self,
+            train=self.train.part(slice(train)),
+            validation=self.validation.part(slice(test)),
+            test=self.test.part(slice(test)),
+        )
+
+    def decimated(self, step: int) -> Dataset:
+        """Every ``step``-th sample, taken without a filter; sequences of one length only."""
+        if any(tower.ragged for tower in self.train.inputs):
+            raise ValueError("only sequences of one length can be decimated; these are ragged")
+
+        def thin(split: Split) -> Split:
+            inputs = tuple(Sequences(tower.values[:, ::step]) for tower in split.inputs)
+            return replace(split, inputs=inputs)
+
+        rate = self.signature.sample_rate
+        signature = replace(
+            self.signature,
+            length=-(-self.signature.length // step),
+            sample_rate=None if rate is None else rate / step,
+        )
+        return Dataset(thin(self.train), thin(self.validation), thin(self.test), signature)
+
+
+def cut_randomly(count: int, fractions: Sequence[float], seed: int) -> list[Array]:
+    """Positions 0 to count - 1, shuffled and cut; the first part takes what the others leave.
+
+    The same seed gives the same cut on every machine, whatever else draws random numbers.
+    """
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
+    sizes = [round(fraction * count) for fraction in fractions]
+    cuts = np.cumsum([count - sum(sizes), *sizes])[:-1]
+    return [np.sort(part) for part in np.split(order, cuts)]
 
 
 def split_randomly(
-    whole: Split, *, classes: int, validation: float, test: float, seed: int
+    whole: Split, signature: Signature, *, validation: float, test: float, seed: int
 ) -> Dataset:
-    """Shuffle and cut; the same seed gives the same splits, whatever else draws numbers."""
-    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
-    n_test, n_validation = round(test * len(whole)), round(validation * len(whole))
-    cuts = [n_test, n_validation, len(whole) - n_test - n_validation]
-    in_test, in_validation, in_train = order.split(cuts)
-    return Dataset(whole[in_train], whole[in_validation], whole[in_test], classes)
+    """Three random splits of one set of sequences."""
+    parts = [whole.part(part) for part in cut_randomly(len(whole), (validation, test), seed)]
+    return Dataset(parts[0], parts[1], parts[2], signature)

@@ -2,24 +2,74 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
+
+import numpy as np
 
 from s4d_torch._extras import missing_package
-from s4d_torch.data.dataset import Dataset, Split, split_randomly
+from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
+from s4d_torch.data.folder import DataFolder
+from s4d_torch.data.task import Hyperparameters, Task, register
 
 BRIGHTEST = 16.0  # a pixel counts the dark points of a 4x4 field
 
 
-def load_digits(seed: int = 0) -> Dataset:
-    """1797 images as (n, 64, 1) in [0, 1] with classes 0 to 9; 70% / 10% / 20% splits.
+@dataclass(frozen=True)
+class DigitsOptions:
+    """1797 images of 8x8 pixels; nothing is downloaded."""
 
-    Nothing is downloaded. Needs scikit-learn, from the extra ``estimators``.
-    """
+    split_seed: int = 0
+    """of the random splits: 70% to learn from, 10% to validate, 20% to test"""
+
+
+def load_digits(
+    options: DigitsOptions = DigitsOptions(),  # noqa: B008  frozen
+    folder: DataFolder | None = None,
+) -> Dataset:
+    """1797 images as (n, 64, 1) with classes 0 to 9. Needs scikit-learn (extra ``estimators``)."""
     try:
         from sklearn import datasets
     except ImportError as error:
         raise missing_package("the digits", "scikit-learn", "estimators") from error
     pixels, labels = datasets.load_digits(return_X_y=True)
-    inputs = torch.as_tensor(pixels, dtype=torch.float32)[..., None] / BRIGHTEST  # (n, 64, 1)
-    whole = Split(inputs, torch.as_tensor(labels, dtype=torch.int64))
-    return split_randomly(whole, classes=10, validation=0.1, test=0.2, seed=seed)
+    signature = Signature(
+        "classification",
+        features=1,
+        outputs=10,
+        length=64,
+        classes=tuple("0123456789"),
+        input_scale=(1 / BRIGHTEST,),
+    )
+    whole = Split.whole(Sequences(pixels.astype(np.uint8)[..., None]), labels.astype(np.int64))
+    seed = options.split_seed
+    return split_randomly(whole, signature, validation=0.1, test=0.2, seed=seed)
+
+
+register(
+    Task(
+        name="digits",
+        summary="handwritten digits, 8x8 pixels, read pixel by pixel",
+        options=DigitsOptions,
+        load=load_digits,
+        metric="accuracy",
+        length=64,
+        size="embedded (scikit-learn)",
+        licence="CC BY 4.0",
+        citation="Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)",
+        small=Hyperparameters(
+            n_layers=2,
+            d_model=48,
+            d_state=32,
+            norm="layer",
+            prenorm=True,
+            dropout=0.1,
+            lr=0.02,
+            batch_size=32,
+            epochs=10,
+            weight_decay=0.01,
+            dt_min=0.01,  # 64 samples are few: steps this large let a kernel fade within them
+            dt_max=0.5,
+            bidirectional=False,
+        ),
+    )
+)

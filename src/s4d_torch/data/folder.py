@@ -1,0 +1,64 @@
+"""The data folder: what was downloaded or put there, and the arrays made from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from s4d_torch.data.dataset import Dataset
+from s4d_torch.data.download import MissingDataError, Source, fetch
+from s4d_torch.data.store import Scratch, cached
+
+__all__ = ["DataFolder", "MissingDataError", "Scratch", "Source"]
+
+ENVIRONMENT = "S4D_TORCH_DATA"
+
+
+def default_root() -> Path:
+    """``$S4D_TORCH_DATA``, or a folder among the user's caches."""
+    if chosen := os.environ.get(ENVIRONMENT):
+        return Path(chosen).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(caches).expanduser() / "s4d-torch" / "data"
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """A folder with data as the official downloads lay it out.
+
+    ``download`` allows fetching what is missing; ``mirror`` replaces the part of an address
+    before the file's name.
+    """
+
+    root: Path
+    download: bool = True
+    mirror: str | None = None
+
+    def require(self, name: str, sources: Sequence[Source]) -> Path:
+        """The path ``root / name``; if it is not there, ``sources`` are fetched and unpacked."""
+        path = self.root / name
+        if not path.exists():
+            fetch(sources, self.root, download=self.download, mirror=self.mirror, wanted=name)
+        if not path.exists():
+            raise MissingDataError(
+                f"{path} is still missing after unpacking "
+                f"{', '.join(source.name for source in sources)}; are the archives complete?"
+            )
+        return path
+
+    def prepared(
+        self,
+        name: str,
+        key: Mapping[str, Any],
+        files: Sequence[Path],
+        build: Callable[[Scratch], Dataset],
+    ) -> Dataset:
+        """What ``build`` makes, kept as memory-mapped arrays for the next time.
+
+        ``key`` holds the options that shape it, and ``files`` what it was read from: with other
+        options or changed files it is built anew.
+        """
+        return cached(self.root / "prepared", name, key, files, build)

@@ -1,0 +1,162 @@
+"""Prepared data on disk: arrays mapped into memory, made once and found again by their key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+
+FORMAT = 1  # of the files below; another number, and everything is prepared anew
+INDEX = "dataset.json"
+
+
+class Scratch:
+    """Where a loader puts arrays that are larger than it wants to hold in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._count = 0
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A new array of zeros, mapped from a file of its own."""
+        return np.lib.format.open_memmap(
+            self._new_file(), mode="w+", dtype=np.dtype(dtype), shape=shape
+        )
+
+    def ragged(self, sequences: Iterable[Array]) -> Sequences:
+        """Sequences written one after the other as they come, never all in memory."""
+        raw, lengths, first = self.folder / "ragged.tmp", [0], None
+        with raw.open("wb") as file:
+            for sequence in sequences:
+                first = sequence if first is None else first
+                file.write(np.ascontiguousarray(sequence, dtype=first.dtype).tobytes())
+                lengths.append(len(sequence))
+        if first is None:
+            raise ValueError("no sequences")
+        offsets = np.cumsum(lengths, dtype=np.int64)
+        values = self.array((int(offsets[-1]), *first.shape[1:]), first.dtype)
+        if values.size:
+            values[:] = np.memmap(raw, first.dtype, "r", shape=values.shape)
+        raw.unlink()
+        return Sequences(values, offsets)
+
+    def keep(self, array: Array) -> str:
+        """The name of the file that holds ``array``, which is written if it is not there yet."""
+        file = getattr(array, "filename", None)
+        if file is not None and Path(file).parent == self.folder.resolve():
+            array.flush()  # type: ignore[attr-defined]
+            return Path(file).name
+        path = self._new_file()
+        np.save(path, array)
+        return path.name
+
+    def _new_file(self) -> Path:
+        self._count += 1
+        return self.folder.resolve() / f"{self._count:03}.npy"
+
+
+def cached(
+    root: Path,
+    name: str,
+    key: Mapping[str, Any],
+    files: Sequence[Path],
+    build: Callable[[Scratch], Dataset],
+) -> Dataset:
+    """The dataset that ``build`` makes, from ``root`` if it was made before.
+
+    Known by ``key`` and by the sizes and times of ``files``. It is built in a folder beside its
+    place and moved there whole, so that an interrupted build leaves nothing half made.
+    """
+    place = root / f"{name}-{_fingerprint(key, files)}"
+    if not (place / INDEX).exists():
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            scratch = Scratch(made)
+            _write(build(scratch), scratch)
+            _move(made, place)
+    return _read(place)
+
+
+def _fingerprint(key: Mapping[str, Any], files: Sequence[Path]) -> str:
+    stats = [(str(file), file.stat()) for file in sorted(files)]
+    described = {
+        "format": FORMAT,
+        "key": dict(key),
+        "files": [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats],
+    }
+    return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _move(made: Path, place: Path) -> None:
+    try:
+        os.replace(made, place)
+    except OSError:
+        if not (place / INDEX).exists():  # no other process was first: what is there is broken
+            shutil.rmtree(place, ignore_errors=True)
+            os.replace(made, place)
+
+
+def _write(dataset: Dataset, scratch: Scratch) -> None:
+    names: dict[int, str] = {}
+
+    def keep(array: Array | None) -> str | None:
+        if array is None:
+            return None
+        if id(array) not in names:
+            names[id(array)] = scratch.keep(array)
+        return names[id(array)]
+
+    splits = {
+        name: {
+            "inputs": [[keep(tower.values), keep(tower.offsets)] for tower in split.inputs],
+            "targets": keep(split.targets),
+            "index": keep(split.index),
+        }
+        for name, split in dataset.splits.items()
+    }
+    described = {"splits": splits, "signature": asdict(dataset.signature)}
+    (scratch.folder / INDEX).write_text(json.dumps(described, indent=1))
+
+
+def _read(place: Path) -> Dataset:
+    described = json.loads((place / INDEX).read_text())
+    arrays: dict[str, Array] = {}
+
+    def load(name: str) -> Array:
+        if name not in arrays:
+            arrays[name] = np.load(place / name, mmap_mode="r", allow_pickle=False)
+        return arrays[name]
+
+    def tower(values: str, offsets: str | None) -> Sequences:
+        return Sequences(load(values), None if offsets is None else np.array(load(offsets)))
+
+    splits = {
+        name: Split(
+            tuple(tower(*each) for each in split["inputs"]),
+            np.array(load(split["targets"])),
+            np.array(load(split["index"])),
+        )
+        for name, split in described["splits"].items()
+    }
+    return Dataset(**splits, signature=signature_from(described["signature"]))
+
+
+def signature_from(described: Mapping[str, Any]) -> Signature:
+    """A signature as JSON keeps it, with lists for tuples."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in described.items()
+    }
+    return Signature(**fields)

@@ -1,0 +1,70 @@
+"""A task: where its data comes from, how it is read, how it is judged, what the paper reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from s4d_torch._registry import Registry
+from s4d_torch.data.dataset import Dataset
+from s4d_torch.data.folder import DataFolder, Source
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """A model and its training: one row of the paper's table, or a smaller setting."""
+
+    n_layers: int
+    d_model: int
+    d_state: int
+    norm: Literal["batch", "layer"]
+    prenorm: bool
+    dropout: float
+    lr: float
+    batch_size: int
+    epochs: int
+    weight_decay: float
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    bidirectional: bool = True
+    pooling: Literal["mean", "last"] = "mean"
+
+
+@dataclass(frozen=True)
+class Task(Generic[Options]):
+    """One task. ``load(options, folder)`` reads it; every field of ``options`` is a flag.
+
+    ``files`` are paths within the data folder that are there once the data is. ``small`` is a
+    setting for a laptop; ``paper`` the paper's own row, where it has one; ``published`` its
+    results by the names of its models, in the unit of ``metric`` (accuracy in per cent).
+    """
+
+    name: str
+    summary: str
+    options: type[Options]
+    load: Callable[[Options, DataFolder], Dataset]
+    metric: Literal["accuracy", "rmse"]
+    small: Hyperparameters
+    length: int | None = None
+    size: str = ""
+    licence: str = ""
+    citation: str = ""
+    sources: tuple[Source, ...] = ()
+    files: tuple[str, ...] = ()
+    paper: Hyperparameters | None = None
+    published: Mapping[str, float] = field(default_factory=dict)
+
+    def is_here(self, folder: DataFolder) -> bool:
+        """Whether the data can be read without a download."""
+        return all((folder.root / name).exists() for name in self.files)
+
+
+TASKS: Registry[Task[Any]] = Registry("task")
+
+
+def register(task: Task[Any]) -> Task[Any]:
+    """Put a task under its name into :data:`TASKS`."""
+    return TASKS.register(task.name, task)
