@@ -1,6 +1,11 @@
 """What every test needs: calm threads, reproducible examples, the folder of external files."""
 
+import fcntl
 import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 # Before torch is imported: idle OpenMP threads that spin make parallel tests many times slower.
@@ -35,3 +40,28 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder of external files at {folder}; set S4D_TEST_SHARED to one")
     return folder
+
+
+@pytest.fixture(scope="session")
+def real_data(shared: Path) -> Callable[..., Path]:
+    """`real_data("mnist", ...)`: a folder with these packs, laid out as the official downloads.
+
+    Unpacked once and kept among the temporary files; the packs do not change.
+    """
+    packs = shared / "data"
+    if not (packs / "unpack").is_file():
+        pytest.skip(f"no packs of real data at {packs}")
+    root = Path(tempfile.gettempdir()) / f"s4d-torch-real-data-{os.getuid()}"
+    root.mkdir(exist_ok=True)
+
+    def lay_out(*names: str) -> Path:
+        with (root / ".lock").open("w") as lock:  # the workers of one run share the folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name in names:
+                done = root / f".{name}"
+                if not done.exists():
+                    subprocess.run([sys.executable, packs / "unpack", root, name], check=True)
+                    done.touch()
+        return root
+
+    return lay_out
