@@ -1,7 +1,8 @@
-"""The engines: FFT, chunks and the compiled scan agree in values, states and gradients."""
+"""The engines: FFT, chunks and the compiled code agree in values, states and gradients."""
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.testing import assert_close
 
 from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
-from s4d_torch.ssm import engine, fused, scan
+from s4d_torch.ssm import direct, engine, fused, scan
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.engine import ENGINES
 
@@ -118,21 +119,58 @@ def test_float32_keeps_its_bar_against_float64(
     agree([end], [end_expected], 1e-4)  # single modes; what they do to the output is 100 times less
 
 
+@needs_numba
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_float32_keeps_its_bar_term_by_term(bidirectional: bool) -> None:
+    """At the longest sequence that is convolved so, in values and gradients."""
+    options = {"engine": "direct", "bidirectional": bidirectional, "generator": seeded()}
+    single = SSM(20, 8, **options)
+    double = with_engine(single, "fft").double()
+    u = draw(2, direct.LONGEST, 20, dtype=torch.float32)
+    results = []
+    for ssm in (single, double):
+        x = u.to(ssm.D.dtype).requires_grad_()
+        y, _ = ssm(x, return_state=False)
+        grads = torch.autograd.grad(y, [x, *ssm.parameters()], draw(*y.shape, dtype=y.dtype))
+        results.append([r.detach().double() for r in (y, *grads)])
+    agree(results[0][:2], results[1][:2], 1e-5)
+    agree(results[0][2:], results[1][2:], 1e-4)
+
+
+def source(diagonal: bool = True) -> engine.Source:
+    """What decides about an engine; it is not asked for more."""
+    unasked: Callable[..., Any] = lambda *_: pytest.fail("nothing is to be made")  # noqa: E731
+    return engine.Source(diagonal, True, unasked, unasked, unasked, torch.zeros(2))
+
+
 def test_auto_takes_what_stands_in() -> None:
-    u = torch.zeros(1, 4, 2)
-    assert engine.choose("fft", True, u) == "fft"
-    assert engine.choose("scan", False, u) == "chunk"
-    assert engine.choose("auto", False, u) == "chunk"
-    assert engine.choose("auto", True, torch.zeros(1, 4, 2, device="meta")) == "fft"
-    assert engine.choose("scan", True, u.half()) == "chunk"
+    u, dense = torch.zeros(8, 4, 2), source(diagonal=False)
+    assert engine.choose("fft", source(), u) == "fft"
+    assert engine.choose("scan", dense, u) == "chunk"
+    assert engine.choose("auto", dense, u) == "chunk"
+    assert engine.choose("auto", source(), torch.zeros(1, 4, 2, device="meta")) == "fft"
+    assert engine.choose("scan", source(), u.half()) == "chunk"
+    assert engine.choose("direct", source(), u.half()) == "fft"
+
+
+@needs_numba
+def test_auto_takes_the_fastest() -> None:
+    def auto(batch: int, length: int, *, carried: bool = False) -> str:
+        return engine.choose("auto", source(), torch.zeros(batch, length, 2), carried=carried)
+
+    assert auto(engine.MANY, engine.SHORT) == "direct"
+    assert auto(engine.MANY, engine.SHORT, carried=True) == "scan"
+    assert auto(engine.MANY, engine.SHORT + 1) == "scan"
+    assert auto(1, engine.SHORT) == "scan"
+    assert engine.choose("direct", source(), torch.zeros(1, direct.LONGEST + 1, 2)) == "fft"
 
 
 def test_plain_torch_takes_over_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     ssm = SSM(3, 6, dtype=torch.float64, generator=seeded())
     expected = everything(ssm, 30)
     monkeypatch.setattr(scan, "_probe_numba", lambda: False)
-    assert engine.choose("scan", True, torch.zeros(1, 4, 2)) == "chunk"
-    for chosen in ("auto", "scan"):
+    assert engine.choose("scan", source(), torch.zeros(1, 4, 2)) == "chunk"
+    for chosen in ("auto", "scan", "direct"):
         agree(everything(with_engine(ssm, chosen), 30), expected, 1e-10)
 
 
@@ -190,6 +228,8 @@ def test_operators_are_ordinary_operators() -> None:
     torch.library.opcheck(
         torch.ops.s4d_torch.blocks.default, ([0, 0, 1], 1.0, *stored), test_utils=tests
     )
+    K = ssm.kernel(u.shape[1])
+    torch.library.opcheck(torch.ops.s4d_torch.direct.default, (u, K, 0), test_utils=tests)
     assert torch.ops.s4d_torch.scan.default(*scan_arguments)[0].shape == u.shape
 
 

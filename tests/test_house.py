@@ -34,6 +34,8 @@ MODULES = {
         "compiled_kernel",
         "scan",
         "fused",
+        "compiled_direct",
+        "direct",
         "recurrence",
         "engine",
     ],

@@ -286,6 +286,7 @@ class SSM(nn.Module):
                 x = torch.where(valid, x, 0.0)
             source = Source(
                 self.method.structure == "diagonal",
+                self._has_compiled_kernel,
                 system=lambda: self._system(rate),
                 kernel=lambda: self.kernel(length, rate=rate),
                 blocks=lambda ahead: self._blocks(rate, ahead),

@@ -23,50 +23,56 @@ Kernel = Callable[..., Any]
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
-@njit(nogil=True)
-def fill_powers(A_bar, inner, outer, before):  # type: ignore[no-untyped-def]
-    """inner[j] = A^j (T, 2M planar), outer[i] = A^(T i) (I, M), before[i] = A^(T i - 1), i > 0."""
-    T, count, M = inner.shape[0], outer.shape[0], A_bar.shape[0]
+@njit(nogil=True, fastmath=FAST)
+def geometric(first, ratio, table):  # type: ignore[no-untyped-def]
+    """table[k] = first ratio^k; vectors of modes are planar: real parts, then imaginary ones."""
+    M = ratio.shape[0] // 2
+    table[0, : 2 * M] = first
+    for k in range(1, table.shape[0]):
+        last, line = table[k - 1], table[k]
+        for n in range(M):
+            a, e = ratio[n], ratio[M + n]
+            r, i = last[n], last[M + n]
+            line[n] = r * a - i * e
+            line[M + n] = r * e + i * a
+
+
+@njit(nogil=True, fastmath=FAST)
+def add_product(a, b, scale, out):  # type: ignore[no-untyped-def]
+    """``out += scale a b`` for planar vectors."""
+    M = a.shape[0] // 2
     for n in range(M):
-        a = A_bar[n]
-        p = complex(1.0, 0.0)
-        last = p
-        for j in range(T):
-            inner[j, n], inner[j, M + n] = p.real, p.imag
-            last = p
-            p = p * a
-        step = p  # A^T
-        p = complex(1.0, 0.0)
-        for i in range(count):
-            outer[i, n] = p
-            p = p * step
-        p = last
-        for i in range(1, count):
-            before[i, n] = p
-            p = p * step
+        r, i, x, y = a[n], a[M + n], scale * b[n], scale * b[M + n]
+        out[n] += r * x - i * y
+        out[M + n] += r * y + i * x
 
 
 @njit(nogil=True)
 def prepare(rule, constraint, decay, frequency, dt, A_bar, now, later):  # type: ignore[no-untyped-def]
-    """A_bar and the factors of ``dt B`` for the modes of one channel."""
-    for n in range(decay.shape[0]):
+    """A_bar, planar, and the factors of ``dt B`` for the modes of one channel."""
+    M = decay.shape[0]
+    for n in range(M):
         A = complex(-decay_of(constraint, np.float64(decay[n])), np.float64(frequency[n]))
-        A_bar[n], now[n], later[n] = discretize(rule, A, dt)
+        a, now[n], later[n] = discretize(rule, A, dt)
+        A_bar[n], A_bar[M + n] = a.real, a.imag
 
 
 @njit(nogil=True, fastmath=FAST)
 def multiply(rows, inner, out):  # type: ignore[no-untyped-def]
-    """out[i, j] = sum_s rows[i, s] inner[j, s]; inner comes transposed, (S, T)."""
-    count, S = rows.shape
-    T = inner.shape[1]
-    for i in range(count):
-        line = out[i]
-        line[:] = 0
-        for s in range(0, S, 4):
-            r0, r1, r2, r3 = rows[i, s], rows[i, s + 1], rows[i, s + 2], rows[i, s + 3]
-            c0, c1, c2, c3 = inner[s], inner[s + 1], inner[s + 2], inner[s + 3]
-            for j in range(T):
-                line[j] += r0 * c0[j] + r1 * c1[j] + r2 * c2[j] + r3 * c3[j]
+    """out[i, j] = sum_s rows[i, s] inner[j, s]; the rows come in fours."""
+    S, T = rows.shape[1], out.shape[1]
+    for i in range(0, rows.shape[0], 4):
+        r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
+        for j in range(T):
+            line = inner[j]
+            y0 = y1 = y2 = y3 = 0.0
+            for s in range(S):
+                v = line[s]
+                y0 += r0[s] * v
+                y1 += r1[s] * v
+                y2 += r2[s] * v
+                y3 += r3[s] * v
+            out[i, j], out[i + 1, j], out[i + 2, j], out[i + 3, j] = y0, y1, y2, y3
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -89,6 +95,17 @@ def correlate(grad, inner, sums, late):  # type: ignore[no-untyped-def]
                 q[s] += w0 * b[s] + w1 * a0[s] + w2 * a1[s] + w3 * a2[s]
 
 
+@njit(nogil=True)
+def sum_powers(outer, before, sums, late, T, total, slope):  # type: ignore[no-untyped-def]
+    """sum_l g_l A^l and its derivative from the sums of :func:`correlate`."""
+    total[:] = 0
+    slope[:] = 0
+    for i in range(outer.shape[0]):
+        add_product(outer[i], sums[i], 1.0, total)
+        add_product(outer[i], late[i], 1.0, slope)
+        add_product(before[i], sums[i], T * i, slope)
+
+
 def make_kernel_forward(stamp: int) -> Kernel:
     @njit(nogil=True, cache=True)
     def kernel_forward(  # type: ignore[no-untyped-def]
@@ -99,33 +116,31 @@ def make_kernel_forward(stamp: int) -> Kernel:
         rule, constraint, pairs, T = options
         sets, M = decay.shape
         G, H, L = K.shape
-        S = -(-2 * M // 4) * 4
-        count = max(-(-(L - 1) // T), 1)
-        inner, transposed = np.zeros((T, 2 * M)), np.zeros((S, T))
-        outer, before = np.zeros((count, M), np.complex128), np.zeros((count, M), np.complex128)
-        rows, out = np.zeros((count, S)), np.zeros((count, T))
-        A_bar = np.zeros(M, np.complex128)
-        nows, nexts = np.zeros_like(A_bar), np.zeros_like(A_bar)
+        count = -(-(L - 1) // (4 * T)) * 4  # rows, in fours
+        inner = np.zeros((T + 1, 2 * M))
+        rows, out = np.zeros((count, 2 * M)), np.zeros((count, T))
+        A_bar, one, weight = np.zeros(2 * M), np.zeros(2 * M), np.zeros(2 * M)
+        one[:M] = 1
+        nows, nexts = np.zeros(M, np.complex128), np.zeros(M, np.complex128)
         scale = 2.0 if pairs else 1.0
         for h in range(low, high):
             dt = math.exp(np.float64(log_dt[h])) * rate
             s = h * sets // H
             prepare(rule, constraint, decay[s], frequency[s], dt, A_bar, nows, nexts)
-            fill_powers(A_bar, inner, outer, before)
-            for q in range(2 * M):
-                for j in range(T):
-                    transposed[q, j] = inner[j, q]
+            geometric(one, A_bar, inner)
+            step = inner[T]  # A^T, and then its conjugate
+            step[M:] *= -1
             for g in range(G):
                 first = 0.0
                 for n in range(M):
                     c = scale * complex(np.float64(C[g, h, n, 0]), np.float64(C[g, h, n, 1]))
                     c = c * dt * complex(np.float64(B[s, n, 0]), np.float64(B[s, n, 1]))
                     first += (c * nows[n]).real
-                    weight = c * nexts[n]
-                    for i in range(count):
-                        w = weight * outer[i, n]
-                        rows[i, n], rows[i, M + n] = w.real, -w.imag
-                multiply(rows, transposed, out)
+                    c = c * nexts[n]
+                    weight[n], weight[M + n] = c.real, -c.imag
+                if count:
+                    geometric(weight, step, rows)
+                multiply(rows, inner, out)
                 K[g, h, 0] = first
                 flat = out.reshape(-1)
                 for place in range(1, L):
@@ -146,36 +161,36 @@ def make_kernel_backward(stamp: int) -> Kernel:
         sets, M = decay.shape
         G, H, L = g_K.shape
         count = max(-(-(L - 1) // T), 1)
-        inner = np.zeros((T, 2 * M))
-        outer, before = np.zeros((count, M), np.complex128), np.zeros((count, M), np.complex128)
+        inner, outer = np.zeros((T + 1, 2 * M)), np.zeros((count, 2 * M))
+        before = np.zeros((count + 1, 2 * M))  # before[i + 1] = A^(T (i + 1) - 1)
         grad, sums, late = np.zeros((count, T)), np.zeros((count, 2 * M)), np.zeros((count, 2 * M))
-        A_bar = np.zeros(M, np.complex128)
-        nows, nexts = np.zeros_like(A_bar), np.zeros_like(A_bar)
+        A_bar, one = np.zeros(2 * M), np.zeros(2 * M)
+        one[:M] = 1
+        total, slope = np.zeros(2 * M), np.zeros(2 * M)
+        nows, nexts = np.zeros(M, np.complex128), np.zeros(M, np.complex128)
         pulled = np.zeros((3, M), np.complex128)  # gradients of A_bar, B_now and B_next
         scale = 2.0 if pairs else 1.0
         for h in range(low, high):
             dt = math.exp(np.float64(log_dt[h])) * rate
             s = h * sets // H
             prepare(rule, constraint, decay[s], frequency[s], dt, A_bar, nows, nexts)
-            fill_powers(A_bar, inner, outer, before)
+            geometric(one, A_bar, inner)
+            geometric(one, inner[T], outer)
+            geometric(inner[T - 1], inner[T], before[1:])
             pulled[:] = 0
             flat = grad.reshape(-1)
             for g in range(G):
                 for place in range(1, L):
                     flat[place - 1] = g_K[g, h, place]
                 correlate(grad, inner, sums, late)
+                sum_powers(outer, before, sums, late, T, total, slope)
                 first = g_K[g, h, 0]
                 for n in range(M):
                     c = scale * complex(np.float64(C[g, h, n, 0]), np.float64(C[g, h, n, 1]))
                     b = dt * complex(np.float64(B[s, n, 0]), np.float64(B[s, n, 1]))
-                    total = slope = 0j  # sum_l g_l A^l and its derivative
-                    for i in range(count):
-                        p = complex(sums[i, n], sums[i, M + n])
-                        total += outer[i, n] * p
-                        slope += outer[i, n] * complex(late[i, n], late[i, M + n])
-                        slope += T * i * before[i, n] * p
-                    g_v = total.conjugate()
-                    pulled[0, n] += (c * b * nexts[n] * slope).conjugate()
+                    g_v = complex(total[n], -total[M + n])
+                    bend = complex(slope[n], slope[M + n])
+                    pulled[0, n] += (c * b * nexts[n] * bend).conjugate()
                     pulled[1, n] += c.conjugate() * first
                     pulled[2, n] += c.conjugate() * g_v
                     g_c = nows[n].conjugate() * first + nexts[n].conjugate() * g_v

@@ -1,7 +1,8 @@
-"""The sequence engine: one function, three ways to run a system over a sequence, the same answer.
+"""The sequence engine: one function, four ways to run a system over a sequence, the same answer.
 
-``fft`` convolves with the kernel; ``chunk`` multiplies matrices chunk by chunk, carrying the state;
-``scan`` is the compiled recurrence. All take and return the state and obey ``lengths``.
+``fft`` convolves with the kernel by Fourier transforms, ``direct`` term by term in compiled code;
+``chunk`` multiplies matrices chunk by chunk, carrying the state; ``scan`` is the compiled
+recurrence. All take and return the state and obey ``lengths``.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from s4d_torch.ssm import convolution, recurrence, scan
+from s4d_torch.ssm import convolution, direct, recurrence, scan
 from s4d_torch.ssm.pairs import to_complex, to_real
 from s4d_torch.ssm.recurrence import DiagonalSystem, System
 from s4d_torch.ssm.scan import Blocks
 
-ENGINES = ("auto", "fft", "chunk", "scan")
+ENGINES = ("auto", "fft", "direct", "chunk", "scan")
+# up to so many samples, in at least so many sequences, a convolution term by term takes less time
+SHORT, MANY = 384, 4
 
 
 @dataclass(frozen=True)
@@ -25,25 +28,30 @@ class Source:
     """What an engine may ask for, made only when it does."""
 
     diagonal: bool
+    compiled_kernel: bool  # K comes from compiled code, or was kept
     system: Callable[[], System]
     kernel: Callable[[], Tensor]  # K, (H, length)
     blocks: Callable[[int], Blocks]  # for the compiled scan: 0 with D inside, 1 to look ahead
     D: Tensor
 
 
-def choose(engine: str, diagonal: bool, u: Tensor) -> str:
-    """What ``auto`` means here, and what stands in for a scan where it cannot run.
+def choose(engine: str, source: Source, u: Tensor, *, carried: bool = True) -> str:
+    """What ``auto`` means here, and what stands in for compiled code where it cannot run.
 
-    Measured by ``s4d bench``: on a CPU the scan wins at every length for diagonal systems; a dense
-    system is best in chunks; elsewhere the FFT keeps a device busy.
+    Measured by ``s4d bench``: on a CPU diagonal systems are fastest term by term where a sequence
+    is short and no state is ``carried`` in or out, and in the scan otherwise; a dense system is
+    best in chunks; elsewhere the FFT keeps a device busy.
     """
-    compiled = diagonal and scan.available(u.device, u.dtype)
+    compiled = scan.available(u.device, u.dtype)
     if engine == "scan":
-        return "scan" if compiled else "chunk"
+        return "scan" if compiled and source.diagonal else "chunk"
+    if engine == "direct":
+        return "direct" if compiled and u.shape[1] <= direct.LONGEST else "fft"
     if engine != "auto":
         return engine
-    if compiled:
-        return "scan"
+    if compiled and source.diagonal:
+        short = u.shape[1] <= SHORT and u.shape[0] >= MANY
+        return "direct" if short and source.compiled_kernel and not carried else "scan"
     return "chunk" if u.device.type == "cpu" else "fft"
 
 
@@ -57,48 +65,60 @@ def run(
     need_state: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """``y = K * u + D u`` and the end state; u, y (batch, length, H), state (batch, H, S)."""
-    engine = choose(engine, source.diagonal, u)
+    engine = choose(engine, source, u, carried=need_state or state is not None)
     if engine == "scan":
         return _compiled_scan(source, u, state, lengths, need_state)
     x = u.transpose(1, 2)  # (batch, H, L)
-    if engine == "fft":
-        y = convolution.causal(x, source.kernel())
-        if state is not None:
-            y = y + recurrence.free_response(source.system(), state, x.shape[-1]).to(y.dtype)
-        end = recurrence.end_state(source.system(), x, state, lengths) if need_state else None
-    else:
+    if engine == "chunk":
         system = source.system()
         start = state if state is not None else _zeros(system, x)
         y, end = recurrence.scan(system, x, start)
         if need_state and lengths is not None:
             end = recurrence.end_state(system, x, state, lengths)
-    y = torch.addcmul(y.transpose(1, 2).contiguous(), source.D.to(y.dtype), u)
-    return y, end if need_state else None
+        return _with_skip(y, source, u), end if need_state else None
+    if engine == "direct":
+        y = direct.convolve(u, _add_skip(source.kernel(), source.D))
+    else:
+        y = _with_skip(convolution.causal(x, source.kernel()), source, u)
+    if state is not None:
+        response = recurrence.free_response(source.system(), state, x.shape[-1])
+        y = y + response.transpose(1, 2).to(y.dtype)
+    return y, recurrence.end_state(source.system(), x, state, lengths) if need_state else None
 
 
 def run_both_ways(source: Source, u: Tensor, *, engine: str = "auto") -> Tensor:
     """``y = K_0 * u + D u`` plus ``K_1`` over what lies strictly ahead; u, y (batch, length, H).
 
     The kernel is (2, H, length). There is no state to carry, so chunks have nothing to offer here:
-    without the compiled scan it is an FFT.
+    without compiled code it is an FFT.
     """
-    if engine != "fft" and choose("scan", source.diagonal, u) == "scan":
-        stops = torch.zeros(u.shape[0], dtype=torch.int64)
-        y, _ = scan.run(u, source.blocks(0), None, stops)
-        return y + scan.run_ahead(u, source.blocks(1))
-    x = u.transpose(1, 2)
-    y = convolution.bidirectional(x, source.kernel())
+    engine = choose("scan" if engine == "chunk" else engine, source, u, carried=False)
+    if engine == "scan":
+        return scan.run_from_rest(u, source.blocks(0)) + scan.run_ahead(u, source.blocks(1))
+    if engine == "direct":
+        past, future = source.kernel()
+        return direct.convolve(u, _add_skip(past, source.D)) + direct.convolve_ahead(u, future)
+    return _with_skip(convolution.bidirectional(u.transpose(1, 2), source.kernel()), source, u)
+
+
+def _with_skip(y: Tensor, source: Source, u: Tensor) -> Tensor:
+    """y (batch, H, length) with ``D u`` added, time before channels."""
     return torch.addcmul(y.transpose(1, 2).contiguous(), source.D.to(y.dtype), u)
+
+
+def _add_skip(kernel: Tensor, D: Tensor) -> Tensor:
+    """A kernel whose first tap holds D as well; kernel (H, length)."""
+    return torch.cat([kernel[:, :1] + D.to(kernel.dtype)[:, None], kernel[:, 1:]], dim=1)
 
 
 def _compiled_scan(
     source: Source, u: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
 ) -> tuple[Tensor, Tensor | None]:
+    if state is None and not need_state:
+        return scan.run_from_rest(u, source.blocks(0)), None
     batch, length, _ = u.shape
     whole = length // scan.BLOCK
     stops = torch.full((batch,), whole) if lengths is None else lengths // scan.BLOCK
-    if state is None and not need_state:
-        return scan.run(u, source.blocks(0), None, stops)[0], None
     system = source.system()
     assert isinstance(system, DiagonalSystem)
     start = None if state is None else to_complex(state, system.pairs)

@@ -77,12 +77,20 @@ def _drift(power: Tensor, dtype: torch.dtype) -> Tensor:
     return _planar(ratio ** (SEGMENT // BLOCK) - 1).flatten(1).to(dtype)
 
 
+def run_from_rest(u: Tensor, blocks: Blocks) -> Tensor:
+    """u (B, L, H) -> y (B, L, H), from a state of zeros; nobody asks for the state at the end."""
+    return _run_from_rest(u, blocks, 0)
+
+
 def run_ahead(u: Tensor, blocks: Blocks) -> Tensor:
     """``y_t = sum_s k_s u_(t+1+s)``: the system run from the end, each answer one place further."""
-    modes = blocks.drift.shape[1] // 2
-    begin = u.new_zeros(u.shape[0], u.shape[2], 2 * modes)
+    return _run_from_rest(u, blocks, 1)
+
+
+def _run_from_rest(u: Tensor, blocks: Blocks, ahead: int) -> Tensor:
+    begin = u.new_zeros(u.shape[0], u.shape[2], blocks.drift.shape[1])
     stops = torch.zeros(u.shape[0], dtype=torch.int64)
-    y: Tensor = _scan(u.contiguous(), *blocks, begin, stops, 1)[0]
+    y: Tensor = _scan(u.contiguous(), *blocks, begin, stops, ahead)[0]
     return y
 
 
