@@ -16,16 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from s4d_torch._version import __version__
 
@@ -224,14 +215,17 @@ def shown(url: str, name: str) -> Iterator[Shown]:
         say = lambda text: print(f"{name}: {text}", file=sys.stderr)  # noqa: E731
         yield Shown(_lines(say), say)
         return
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    from rich import console  # slow to import, and seldom needed
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.DownloadColumn(),
+        rich.TransferSpeedColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=console.Console(stderr=True)) as progress:
         bar = progress.add_task(name, total=None)
         yield Shown(
             at=lambda done, total: progress.update(bar, completed=done, total=total),
