@@ -1,0 +1,217 @@
+"""Sound files as arrays: wav with an own reader, flac and ogg through soundfile.
+
+A wav file is a RIFF container: ``RIFF <size> WAVE``, then chunks of a name of four letters, a size
+and that many bytes, padded to an even number. ``fmt `` describes the samples and ``data`` holds
+them, channel by channel within a frame; every other chunk is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from s4d_torch._extras import missing_package
+from s4d_torch.data.dataset import Array, Sequences
+
+SUFFIXES = (".wav", ".flac", ".ogg")
+
+PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+OTHER_ENCODINGS = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "IMA ADPCM", 49: "GSM", 85: "MP3"}
+
+FORMAT_BYTES = 26  # of a chunk 'fmt ' that matter, up to the code of an extensible one
+
+# Who writes to a pipe cannot go back to fill in a size, and leaves one as large as can be.
+UNKNOWN_SIZE = 0x7FFFF000
+
+
+@dataclass(frozen=True)
+class AudioFormat:
+    """How a file holds its samples; ``dtype`` is the type :func:`read_audio` gives them."""
+
+    sample_rate: int
+    channels: int
+    frames: int
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class _Wav:
+    """Where the samples of a wav file are, and how each is stored."""
+
+    sample_rate: int
+    channels: int
+    encoding: int
+    width: int
+    start: int
+    size: int
+
+    @property
+    def frames(self) -> int:
+        return self.size // (self.channels * self.width)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        if self.encoding == FLOAT:
+            return np.dtype(f"f{self.width}")
+        return np.dtype(np.int16 if self.width <= 2 else np.int32)
+
+
+def inspect_audio(path: Path) -> AudioFormat:
+    """Rate, channels, length and type of a sound file, without reading its samples."""
+    if path.suffix.lower() != ".wav":
+        return _soundfile_format(path)
+    with path.open("rb") as file:
+        wav = _parse(file, path)
+    return AudioFormat(wav.sample_rate, wav.channels, wav.frames, wav.dtype)
+
+
+def read_audio(path: Path) -> tuple[Array, int]:
+    """The samples of a sound file, (n, channels), and its sample rate.
+
+    Integers fill the range of their type: 8 and 16 bits come as int16, 24 and 32 bits as int32.
+    Floating point comes as it is, full scale at 1; a number that is not finite is an error.
+    """
+    if path.suffix.lower() != ".wav":
+        return _read_with_soundfile(path)
+    with path.open("rb") as file:
+        wav = _parse(file, path)
+        file.seek(wav.start)
+        stored = file.read(wav.frames * wav.channels * wav.width)
+    samples = _decode(stored, wav).reshape(-1, wav.channels)
+    _require_finite(samples, path)
+    return samples, wav.sample_rate
+
+
+def full_scale(dtype: np.dtype[Any]) -> float:
+    """The number that stands for the loudest sample of a type: 32768 for int16, 1 for floats."""
+    return 1.0 if dtype.kind == "f" else float(2 ** (8 * dtype.itemsize - 1))
+
+
+def root_mean_square(sequences: Sequences, index: Array) -> float:
+    """The loudness of the sequences of ``index``, read one by one; 1 where all is silence."""
+    energy, count = 0.0, 0
+    for i in index:
+        samples = sequences[int(i)].astype(np.float64)
+        energy += float(np.square(samples, out=samples).sum())
+        count += samples.size
+    return (energy / count) ** 0.5 if energy > 0 else 1.0
+
+
+def _decode(stored: bytes, wav: _Wav) -> Array:
+    if wav.width == 1:  # unsigned, silence at 128
+        unsigned = np.frombuffer(stored, np.uint8).astype(np.int16)
+        return (unsigned - 128) * np.int16(256)
+    if wav.width == 3:  # the upper three bytes of four, so that full scale is the type's range
+        padded = np.zeros((len(stored) // 3, 4), np.uint8)
+        padded[:, 1:] = np.frombuffer(stored, np.uint8).reshape(-1, 3)
+        return padded.view("<i4").ravel().astype(np.int32)
+    little = np.frombuffer(stored, wav.dtype.newbyteorder("<"))
+    return little.astype(wav.dtype)
+
+
+def _parse(file: BinaryIO, path: Path) -> _Wav:
+    """Walk through the chunks up to the samples."""
+    length = os.fstat(file.fileno()).st_size
+    header = file.read(12)
+    if len(header) < 12 or header[:4] != b"RIFF" or header[8:] != b"WAVE":
+        raise ValueError(
+            f"{path}: not a wav file; it begins with {header[:12]!r}, expected b'RIFF....WAVE'"
+        )
+    riff_size = int(struct.unpack("<I", header[4:8])[0])
+    described: tuple[int, int, int, int] | None = None
+    while len(head := file.read(8)) == 8:
+        name, size = struct.unpack("<4sI", head)
+        start = file.tell()
+        if name == b"data":
+            if described is None:
+                raise ValueError(f"{path}: the chunk 'data' comes before 'fmt '; cannot be read")
+            size = _data_size(size, length - start, riff_size + 8 < length, path)
+            return _Wav(*described, start, size)
+        if name == b"fmt ":
+            described = _parse_format(file.read(min(size, FORMAT_BYTES)), path)
+        file.seek(start + size + size % 2)
+    missing = "data" if described else "fmt "
+    raise ValueError(f"{path}: the file ends without a chunk {missing!r}; is it complete?")
+
+
+def _data_size(size: int, there: int, grown: bool, path: Path) -> int:
+    """Bytes of samples: as declared, or all that follow where the writer could not know.
+
+    ``there`` are the bytes up to the end, ``grown`` says that the file is longer than declared.
+    """
+    if size >= UNKNOWN_SIZE or (size == 0 and grown):
+        return there
+    if size > there:
+        raise ValueError(
+            f"{path}: declares {size} bytes of samples and holds {there}; the file is cut short"
+        )
+    return size
+
+
+def _parse_format(chunk: bytes, path: Path) -> tuple[int, int, int, int]:
+    """(sample rate, channels, encoding, bytes per sample) of a chunk ``fmt ``."""
+    if len(chunk) < 16:
+        raise ValueError(f"{path}: the chunk 'fmt ' has {len(chunk)} bytes, expected 16 or more")
+    encoding, channels, rate, _, frame, bits = struct.unpack("<HHIIHH", chunk[:16])
+    if encoding == EXTENSIBLE and len(chunk) >= 26:
+        (encoding,) = struct.unpack("<H", chunk[24:26])  # the first field of the subformat
+    width = -(-bits // 8)
+    readable = (encoding == PCM and width in (1, 2, 3, 4)) or (
+        encoding == FLOAT and width in (4, 8)
+    )
+    if not readable:
+        name = {PCM: "PCM", FLOAT: "float"} | OTHER_ENCODINGS
+        raise ValueError(
+            f"{path}: {name.get(encoding, f'encoding {encoding}')} of {bits} bits; "
+            "expected PCM of 8, 16, 24 or 32 bits or float of 32 or 64; convert the file"
+        )
+    if channels == 0 or rate == 0 or frame != channels * width:
+        raise ValueError(
+            f"{path}: the header contradicts itself: {channels} channels of {bits} bits at "
+            f"{rate} Hz in frames of {frame} bytes"
+        )
+    return rate, channels, encoding, width
+
+
+def _soundfile(path: Path) -> Any:
+    try:
+        return import_module("soundfile")
+    except ImportError as error:
+        raise missing_package(f"{path.suffix} files", "soundfile", "audio") from error
+
+
+def _soundfile_format(path: Path) -> AudioFormat:
+    soundfile = _soundfile(path)
+    try:
+        info = soundfile.info(str(path))
+    except RuntimeError as error:  # its LibsndfileError is one
+        raise ValueError(f"{path}: soundfile cannot read it: {error}") from error
+    small = info.subtype in ("PCM_S8", "PCM_U8", "PCM_16")
+    dtype = np.dtype(np.int16 if small else np.float32)
+    return AudioFormat(info.samplerate, info.channels, info.frames, dtype)
+
+
+def _read_with_soundfile(path: Path) -> tuple[Array, int]:
+    dtype = _soundfile_format(path).dtype
+    try:
+        samples, rate = _soundfile(path).read(str(path), dtype=dtype.name, always_2d=True)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: soundfile cannot read it: {error}") from error
+    _require_finite(samples, path)
+    return samples, int(rate)
+
+
+def _require_finite(samples: Array, path: Path) -> None:
+    if samples.dtype.kind != "f" or np.isfinite(samples).all():
+        return
+    frame, channel = np.argwhere(~np.isfinite(samples))[0]
+    raise ValueError(
+        f"{path}: sample {frame} of channel {channel} is {samples[frame, channel]}; "
+        "samples have to be numbers"
+    )
