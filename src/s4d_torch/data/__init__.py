@@ -1,11 +1,22 @@
 """Tasks: labelled sequences with fixed splits, one file per family."""
 
+from s4d_torch.data.arrays import load_arrays
+from s4d_torch.data.audio_folder import load_audio_folder
+from s4d_torch.data.bidmc import load_bidmc
 from s4d_torch.data.cifar import load_cifar
 from s4d_torch.data.dataset import Batch, Dataset, Sequences, Signature, Split
 from s4d_torch.data.digits import load_digits
 from s4d_torch.data.folder import DataFolder, MissingDataError, Source, default_root
+from s4d_torch.data.fsdd import load_fsdd
+from s4d_torch.data.imdb import load_text
+from s4d_torch.data.listops import load_listops
 from s4d_torch.data.mnist import load_mnist, load_pmnist
+from s4d_torch.data.own import find_task
+from s4d_torch.data.retrieval import load_retrieval
+from s4d_torch.data.speech import load_speech
+from s4d_torch.data.table import load_table
 from s4d_torch.data.task import TASKS, Hyperparameters, Task
+from s4d_torch.data.ts_files import load_ucr
 
 __all__ = [
     "Batch",
@@ -20,8 +31,19 @@ __all__ = [
     "TASKS",
     "Task",
     "default_root",
+    "find_task",
+    "load_arrays",
+    "load_audio_folder",
+    "load_bidmc",
     "load_cifar",
     "load_digits",
+    "load_fsdd",
+    "load_listops",
     "load_mnist",
     "load_pmnist",
+    "load_retrieval",
+    "load_speech",
+    "load_table",
+    "load_text",
+    "load_ucr",
 ]

@@ -1,0 +1,147 @@
+"""Arrays in ``.npy`` and ``.npz`` files, read a few rows at a time and never unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array
+
+BLOCK_BYTES = 1 << 24
+HOW_TO_SAVE = (
+    "save sequences of many lengths as one array: X=np.concatenate(sequences), "
+    "lengths=[len(s) for s in sequences]"
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """An array in a file, known by its header."""
+
+    file: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    in_order: bool
+    """rows stand one after the other in the file"""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.name} is {self.shape}"
+
+    @property
+    def kept_type(self) -> np.dtype[Any]:
+        """The type its values are kept in: their own, or float32 for types of 64 bits and more."""
+        if self.dtype.kind not in "biuf":
+            raise TypeError(f"{self} of type {self.dtype}; expected real numbers")
+        if self.dtype.kind == "b":
+            return np.dtype(np.uint8)
+        return np.dtype(np.float32) if self.dtype.itemsize > 4 else self.dtype.newbyteorder("=")
+
+
+def stored_arrays(file: Path) -> dict[str, Block]:
+    """The arrays of a file by name; the one of an ``.npy`` file is named as the file."""
+    try:
+        if file.suffix == ".npy":
+            with file.open("rb") as stream:
+                return {file.stem: _block(file, file.stem, stream)}
+        blocks = {}
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.namelist():
+                if member.endswith(".npy"):
+                    with archive.open(member) as stream:
+                        name = member.removesuffix(".npy")
+                        blocks[name] = _block(file, name, stream)
+        return blocks
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{file} is damaged or no {file.suffix} file: {error}") from error
+
+
+def _block(file: Path, name: str, stream: IO[bytes]) -> Block:
+    try:
+        shape, fortran, dtype = _header(stream)
+    except ValueError as error:
+        raise ValueError(f"{file}: {name} is damaged or no array: {error}") from error
+    if dtype.hasobject:
+        raise TypeError(
+            f"{file}: {name} holds Python objects, which are not loaded (a pickle can run any "
+            f"code); {HOW_TO_SAVE}"
+        )
+    return Block(file, name, shape, dtype, not fortran or len(shape) < 2)
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise ValueError(f"format version {version} is for structured arrays")
+
+
+def read_whole(block: Block) -> Array:
+    """The array in memory: for targets and lengths."""
+    parts = list(read_blocks(block))
+    return np.concatenate(parts) if parts else np.empty(block.shape, block.dtype)
+
+
+def read_blocks(block: Block) -> Iterator[Array]:
+    """Its rows in order, as many at a time as fit into a few megabytes (one at least)."""
+    if not block.shape:
+        raise ValueError(f"{block}, a single number; expected an array")
+    row = block.dtype.itemsize * int(np.prod(block.shape[1:]))
+    together = max(1, BLOCK_BYTES // max(row, 1))
+    if block.file.suffix != ".npy" and block.in_order:
+        yield from _streamed(block, row, together)
+        return
+    array = _loaded(block)
+    for start in range(0, block.shape[0], together):
+        yield np.asarray(array[start : start + together])
+
+
+def _streamed(block: Block, row: int, together: int) -> Iterator[Array]:
+    with zipfile.ZipFile(block.file) as archive, archive.open(f"{block.name}.npy") as stream:
+        _header(stream)
+        for start in range(0, block.shape[0], together):
+            rows = min(together, block.shape[0] - start)
+            try:
+                content = stream.read(rows * row)
+            except (zipfile.BadZipFile, EOFError) as error:
+                raise ValueError(f"{block.file}: {block.name} is damaged: {error}") from error
+            if len(content) < rows * row:
+                raise ValueError(f"{block} but ends before its last row")
+            yield np.frombuffer(content, block.dtype).reshape(rows, *block.shape[1:])
+
+
+def _loaded(block: Block) -> Array:
+    mapped: Literal["r"] | None = "r" if block.file.suffix == ".npy" else None
+    try:
+        loaded = np.load(block.file, mmap_mode=mapped, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"{block} but cannot be read: {error}") from error
+    return loaded if mapped else loaded[block.name]
+
+
+# ---- values -----------------------------------------------------------------------------------
+
+
+def write_values(values: Array, out: Array) -> tuple[int, ...] | None:
+    """Put ``values`` into ``out``; where the first one stands that is no finite number."""
+    with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is found below
+        out[...] = values
+    if out.dtype.kind != "f":
+        return None
+    finite = np.isfinite(out)
+    return None if finite.all() else tuple(map(int, np.argwhere(~finite)[0]))
+
+
+def refuse_value(block: Block, value: float, case: int, time: int, channel: int) -> None:
+    """Say where a value is missing."""
+    raise ValueError(
+        f"{block.file}: {block.name} is {value} at case {case}, time {time}, channel {channel} "
+        "(counted from 0); expected finite numbers that fit into float32: fill or drop them first"
+    )

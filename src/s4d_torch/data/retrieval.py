@@ -1,0 +1,182 @@
+"""Do two papers share a citation link? The Retrieval task of the Long Range Arena (AAN pairs).
+
+``lra_release/lra_release/tsv_data/new_aan_pairs.{train,eval,test}.tsv``, one pair a line::
+
+    label <tab> id <tab> id <tab> text <tab> text
+
+with the label 0 or 1, written as ``0.0`` or ``1.0``. The release holds each text as Python shows
+bytes, ``b'... \\\\xe2 ...'``; such a text is turned back into its bytes, any other is taken as it
+is. A text is cut at the end; an empty one becomes a single 0, which otherwise only pads.
+Quotation marks mean nothing in these files.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.folder import DataFolder, Scratch, Source
+from s4d_torch.data.task import Hyperparameters, Task, register
+
+RELEASE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz")
+"""7.7 GB with all tasks of the arena; a tar archive packed with gzip, whatever its name says."""
+
+FOLDER = "lra_release/lra_release/tsv_data"
+FILES = {part: f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
+FIELDS = "label, id, id, text, text"
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    """Pairs of papers as bytes: is there a citation link between them?"""
+
+    max_length: int = 4000
+    """bytes of a paper that are read, from its beginning"""
+    order_seed: int = 0
+    """of the order in which pairs are stored: any first n of them are a fair sample"""
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1 byte, got {self.max_length}")
+
+
+def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
+    """Pairs of (length,) bytes in two towers, ragged; class 1 where they are linked."""
+    root = release_folder(folder, "tsv_data")
+    files = {part: root / name for part, name in FILES.items()}
+    for file in files.values():
+        if not file.is_file():
+            raise ValueError(f"{file} is missing; {root} should have {', '.join(FILES.values())}")
+    key, paths = asdict(options), list(files.values())
+    return folder.prepared("retrieval", key, paths, lambda s: _build(options, files, s))
+
+
+def release_folder(folder: DataFolder, name: str) -> Path:
+    """A folder of the release, which unpacks into two nested ``lra_release`` (one will do)."""
+    once = folder.root / "lra_release" / name
+    return once if once.is_dir() else folder.require(f"lra_release/lra_release/{name}", [RELEASE])
+
+
+def _build(options: RetrievalOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:
+    splits = [_read(file, options, scratch) for file in files.values()]
+    signature = Signature(
+        "classification",
+        features=256,
+        outputs=2,
+        length=max(tower.longest for split in splits for tower in split.inputs),
+        tokens=True,
+        towers=2,
+        classes=("unrelated", "linked"),
+    )
+    return Dataset(splits[0], splits[1], splits[2], signature)
+
+
+def _read(file: Path, options: RetrievalOptions, scratch: Scratch) -> Split:
+    labels = [_label(fields[0], file, line) for line, fields in _lines(file)]
+    if not labels:
+        raise ValueError(f"{file} is empty; expected lines of {FIELDS}, separated by tabs")
+
+    def texts(column: int) -> Iterator[Array]:
+        for line, fields in _lines(file):
+            text = _bytes(fields[column], file, line)[: options.max_length]
+            yield np.frombuffer(text or b"\0", dtype=np.uint8)
+
+    # One pass over the file for each tower: a pair is never held longer than it takes to write it.
+    pairs = Split.whole(
+        (scratch.ragged(texts(3)), scratch.ragged(texts(4))), np.array(labels, dtype=np.uint8)
+    )
+    random = np.random.Generator(np.random.PCG64(options.order_seed))
+    return pairs.part(random.permutation(len(pairs)))
+
+
+def _lines(file: Path) -> Iterator[tuple[int, list[bytes]]]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip(b"\r\n").split(b"\t")
+            if len(fields) != 5:
+                raise ValueError(
+                    f"{file}:{number}: {len(fields)} fields separated by tabs; expected 5: {FIELDS}"
+                )
+            yield number, fields
+
+
+def _label(field: bytes, file: Path, line: int) -> int:
+    try:
+        label = float(field)
+    except ValueError:
+        label = -1.0
+    if label not in (0.0, 1.0):
+        shown = field[:40].decode("utf-8", "replace")
+        raise ValueError(f"{file}:{line}: label {shown!r}; expected 0 or 1")
+    return int(label)
+
+
+def _bytes(field: bytes, file: Path, line: int) -> bytes:
+    """The bytes that ``field`` shows as Python does, or ``field`` itself."""
+    if not field.startswith((b"b'", b'b"')):
+        return field
+    try:
+        shown = ast.literal_eval(field.decode("ascii"))
+    except (SyntaxError, ValueError):  # what is not ASCII is a ValueError too
+        shown = None
+    if not isinstance(shown, bytes):
+        start = field[:40].decode("utf-8", "replace")
+        raise ValueError(
+            f"{file}:{line}: a text that starts as bytes in Python's notation but is not: {start!r}"
+        )
+    return shown
+
+
+register(
+    Task(
+        name="retrieval",
+        summary="are two papers linked by a citation? (AAN, Long Range Arena Retrieval)",
+        options=RetrievalOptions,
+        load=load_retrieval,
+        metric="accuracy",
+        length=4000,
+        size="7.7 GB download (the whole arena), 182613 pairs",
+        licence="as the ACL Anthology Network: for research",
+        citation="Tay et al. 2021, Long Range Arena; Radev et al. 2013, ACL Anthology Network",
+        sources=(RELEASE,),
+        files=tuple(f"{FOLDER}/{name}" for name in FILES.values()),
+        paper=Hyperparameters(
+            n_layers=6,
+            d_model=256,
+            d_state=64,
+            norm="batch",
+            prenorm=True,
+            dropout=0.0,
+            lr=0.01,
+            batch_size=64,
+            epochs=20,
+            weight_decay=0.05,
+        ),
+        published={
+            "S4-LegS": 90.90,
+            "S4-FouT": 89.66,
+            "S4D-LegS": 89.46,
+            "S4D-Inv": 91.09,
+            "S4D-Lin": 90.96,
+            "S4 (original)": 87.09,
+            "Transformer": 57.46,
+        },
+        small=Hyperparameters(
+            n_layers=4,
+            d_model=64,
+            d_state=32,
+            norm="layer",
+            prenorm=True,
+            dropout=0.0,
+            lr=0.005,
+            batch_size=32,
+            epochs=1,
+            weight_decay=0.05,
+        ),
+    )
+)

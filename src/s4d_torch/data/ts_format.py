@@ -1,0 +1,180 @@
+"""Cases of time series archives: ``.ts`` files, and the older ``.txt``, ``.tsv`` and ``.csv``.
+
+``.ts`` (UCR, UEA and TSER archives): comments (#), a header of ``@name value`` lines up to
+``@data``, then one case a line: its dimensions, separated by colons, each a list of numbers
+separated by commas, and last the class or the number to predict. Older files (UCR) have no header:
+one case a line, its class first, then the numbers, separated by white space or commas; missing
+numbers at the end only fill up a shorter series and are cut off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Kind
+
+Missing = Literal["error", "interpolate"]
+NOT_A_NUMBER = frozenset({"?", "nan", ""})
+
+
+@dataclass
+class SeriesFile:
+    """A file whose cases are read one by one; afterwards it knows their targets."""
+
+    file: Path
+    missing: Missing
+    kind: Kind = "classification"
+    classes: frozenset[str] = frozenset()
+    """that the header names, if it does"""
+    targets: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    dimensions: int = 0
+    """as the header says, or the first case has; 0 before it is known"""
+    length: int = 0
+    """of every series, as the header says; 0 if it does not"""
+
+    def __post_init__(self) -> None:
+        if self.file.suffix == ".ts":
+            self._read_header()
+
+    def cases(self) -> Iterator[Array]:
+        """The series of each case, (length, dimensions) float32; its target is noted."""
+        for line, text in self._data_lines():
+            case, target = self._ts(line, text) if self.is_ts else self._older(line, text)
+            if self.classes and target not in self.classes:
+                named = ", ".join(sorted(self.classes))
+                raise self._error(line, f"class {target!r} is none of the header's: {named}")
+            self.targets.append(target)
+            self.lines.append(line)
+            yield case
+        if not self.targets:
+            raise ValueError(f"{self.file} has no cases")
+
+    @property
+    def is_ts(self) -> bool:
+        return self.file.suffix == ".ts"
+
+    # ---- header -------------------------------------------------------------------------------
+
+    def _read_header(self) -> None:
+        tags: dict[str, list[str]] = {}
+        for line, text in self._lines():
+            if not text.startswith("@"):
+                raise self._error(line, f"{text[:40]!r} before @data; expected '@name value'")
+            name, *values = text[1:].split()
+            if name.lower() == "data":
+                break
+            tags[name.lower()] = values
+        else:
+            raise ValueError(f"{self.file} has no line @data; is it a .ts file?")
+        if _truth(tags, "timestamps"):
+            raise ValueError(
+                f"{self.file} has time stamps (@timeStamps true), which are not supported; "
+                "resample the series evenly and save them without"
+            )
+        if _truth(tags, "targetlabel"):
+            self.kind = "regression"
+        elif not _truth(tags, "classlabel"):
+            raise ValueError(f"{self.file} has no labels (@classLabel, @targetLabel): not a task")
+        else:
+            self.classes = frozenset(tags["classlabel"][1:])
+        if _truth(tags, "univariate"):
+            self.dimensions = 1
+        self.dimensions = self._whole(tags, "dimensions", self.dimensions)
+        if _truth(tags, "equallength"):
+            self.length = self._whole(tags, "serieslength", 0)
+
+    def _whole(self, tags: dict[str, list[str]], name: str, default: int) -> int:
+        if name not in tags:
+            return default
+        text = " ".join(tags[name])
+        if not text.isdigit():
+            raise ValueError(f"{self.file}: @{name} {text}; expected a whole number")
+        return int(text)
+
+    # ---- cases --------------------------------------------------------------------------------
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """(number, text) of all lines that are neither blank nor comments."""
+        with self.file.open(encoding="utf-8-sig", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                text = line.strip()
+                if text and not text.startswith("#"):
+                    yield number, text
+
+    def _data_lines(self) -> Iterator[tuple[int, str]]:
+        in_data = not self.is_ts
+        for number, text in self._lines():
+            if in_data:
+                yield number, text
+            elif text.lower() == "@data":
+                in_data = True
+
+    def _ts(self, line: int, text: str) -> tuple[Array, str]:
+        if "(" in text:
+            raise self._error(line, "a series with time stamps, (time, value): not supported")
+        *dimensions, target = text.split(":")
+        self.dimensions = self.dimensions or len(dimensions)
+        if len(dimensions) != self.dimensions:
+            raise self._error(
+                line, f"{len(dimensions)} dimensions and a target; expected {self.dimensions}"
+            )
+        series = [self._numbers(line, each.split(","), d) for d, each in enumerate(dimensions)]
+        lengths = sorted({len(each) for each in series})
+        if len(lengths) > 1:
+            raise self._error(
+                line, f"dimensions of {' and '.join(map(str, lengths))} samples in one case"
+            )
+        if self.length and lengths[0] != self.length:
+            raise self._error(line, f"{lengths[0]} samples; the header says {self.length}")
+        return np.stack(series, axis=1), target.strip()
+
+    def _older(self, line: int, text: str) -> tuple[Array, str]:
+        target, *words = re.split(r"[,\s]+", text)
+        while words and words[-1].lower() in NOT_A_NUMBER:
+            words.pop()
+        if not words:
+            raise self._error(line, "a class without a series; expected numbers after it")
+        return self._numbers(line, words, 0)[:, None], target
+
+    def _numbers(self, line: int, words: list[str], dimension: int) -> Array:
+        try:
+            numbers = np.array([float(word) for word in words])
+        except ValueError:
+            numbers = np.array([self._number(line, word) for word in words])
+        if np.isinf(numbers.astype(np.float32)).any():
+            raise self._error(line, "an infinite number; expected finite ones that fit float32")
+        absent = np.isnan(numbers)
+        if absent.any():
+            if self.missing == "error":
+                raise self._error(
+                    line,
+                    f"a missing value at time {int(np.argmax(absent))} of dimension {dimension} "
+                    "(counted from 0); fill it, or say missing='interpolate'",
+                )
+            if absent.all():
+                raise self._error(line, f"dimension {dimension} has no value at all")
+            times = np.arange(len(numbers))
+            numbers = np.interp(times, times[~absent], numbers[~absent])
+        return numbers.astype(np.float32)
+
+    def _number(self, line: int, word: str) -> float:
+        if word.strip().lower() in NOT_A_NUMBER:
+            return float("nan")
+        try:
+            return float(word)
+        except ValueError:
+            raise self._error(line, f"{word.strip()[:40]!r} is no number") from None
+
+    def _error(self, line: int, what: str) -> ValueError:
+        return ValueError(f"{self.file}:{line}: {what}")
+
+
+def _truth(tags: dict[str, list[str]], name: str) -> bool:
+    return tags.get(name, [""])[:1] in (["true"], ["True"], ["TRUE"])
