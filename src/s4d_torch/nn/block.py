@@ -54,13 +54,15 @@ class SequenceBatchNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.momentum, self.eps = momentum, eps
+        self.processes = 1  # that train together: their batches are one
         self.weight = nn.Parameter(torch.ones(features, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(features, device=device, dtype=dtype))
         self.register_buffer("running_mean", torch.zeros(features, device=device, dtype=dtype))
         self.register_buffer("running_var", torch.ones(features, device=device, dtype=dtype))
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        if not self.training or lengths is None:
+        alone = self.processes == 1
+        if not self.training or (lengths is None and alone):
             y = nn.functional.batch_norm(
                 x.flatten(0, 1),
                 self.running_mean,
@@ -72,18 +74,29 @@ class SequenceBatchNorm(nn.Module):
                 self.eps,
             )
             return y.unflatten(0, x.shape[:2])
-        valid = mask(lengths, x)
-        count = valid.sum()
+        valid = (
+            torch.ones_like(x[..., :1], dtype=torch.bool) if lengths is None else mask(lengths, x)
+        )
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # bfloat16 has no digits for sums
-        mean = torch.where(valid, wide, 0.0).sum((0, 1)) / count
+        count = self._of_all(valid.sum().to(wide.dtype))
+        mean = self._of_all(torch.where(valid, wide, 0.0).sum((0, 1))) / count
         centred = torch.where(valid, wide - mean, 0.0)
-        variance = centred.square().sum((0, 1)) / count
+        variance = self._of_all(centred.square().sum((0, 1))) / count
         with torch.no_grad():
             unbiased = variance * count / (count - 1).clamp(min=1)
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
         y = centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
         return y.to(x.dtype)
+
+    def _of_all(self, x: Tensor) -> Tensor:
+        """The sum over all processes that train this model together; gradients go back to all."""
+        if self.processes == 1:
+            return x
+        from torch.distributed.nn.functional import all_reduce
+
+        total: Tensor = all_reduce(x)
+        return total
 
     def step(self, x: Tensor) -> Tensor:
         return nn.functional.batch_norm(

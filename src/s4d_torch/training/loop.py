@@ -1,110 +1,276 @@
-"""One training loop for classifiers of sequences: AdamW, warm-up, cosine decay."""
+"""The training loop: one for the command line, the estimators and the paper's recipes.
+
+Nothing in it depends on what happened before a step except the weights, the optimiser's state and
+a few numbers: the data of a step follow from seed and epoch, its random numbers from seed and step.
+So a run that was broken off goes on bit by bit as if it had not been.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
+from torch.nn.utils import get_total_norm
 from torch.optim import AdamW
-from torch.optim.lr_scheduler import LambdaLR
 
-from s4d_torch.data.dataset import Split
-from s4d_torch.nn.model import SequenceModel
+from s4d_torch.data.dataset import Dataset
 from s4d_torch.nn.parameter_groups import parameter_groups
+from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.training import guard
+from s4d_torch.training.average import Average
+from s4d_torch.training.batches import Order, Part, feed
+from s4d_torch.training.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer
+from s4d_torch.training.config import Config
+from s4d_torch.training.evaluation import Evaluation, call, loss_sum, predict, score
+from s4d_torch.training.keeper import Keeper
+from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.processes import Processes
+from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.schedule import factor
+from s4d_torch.training.sharing import distribute, load_into, whole, without_sync
 
-WARM_UP = 0.1  # part of the steps in which the learning rate rises from 0
+PATIENCE = 20  # bad batches in a row that are skipped, if they are, before giving up
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands after a step; ``accuracy`` is that of the last finished epoch."""
+@dataclass
+class Standing:
+    """How far a run has come, apart from its tensors."""
 
-    step: int
-    steps: int
-    epoch: int
-    epochs: int
-    loss: float
-    accuracy: float | None
-
-
-def fit(
-    model: SequenceModel,
-    train: Split,
-    validation: Split,
-    *,
-    epochs: int,
-    batch_size: int = 32,
-    lr: float = 1e-2,
-    weight_decay: float = 0.01,
-    seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> float:
-    """Train in place; returns the accuracy on ``validation`` after the last epoch.
-
-    ``seed`` decides the order of the batches and the dropout, and leaves the caller's random
-    numbers alone. ``on_progress`` is called after every step.
-    """
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    per_epoch = math.ceil(len(train) / batch_size)
-    steps = epochs * per_epoch
-    optimizer = AdamW(parameter_groups(model, lr=lr, weight_decay=weight_decay))
-    schedule = LambdaLR(optimizer, lambda step: learning_rate_factor(step, steps))
-    order = torch.Generator().manual_seed(seed)
+    step: int = 0
+    loss_sum: float = 0.0
+    """of the epoch so far, over ``loss_count`` sequences"""
+    loss_count: int = 0
+    best_score: float | None = None
+    best_epoch: int = 0
     score: float | None = None
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        for epoch in range(epochs):
-            model.train()
-            batches = torch.randperm(len(train), generator=order).split(batch_size)
-            for i, batch in enumerate(batches):
-                loss = _loss(model, train[batch])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-                if i == per_epoch - 1:
-                    score = accuracy(model, validation)
-                if on_progress is not None:
-                    step = epoch * per_epoch + i + 1
-                    on_progress(Progress(step, steps, epoch + 1, epochs, loss.item(), score))
-    assert score is not None
-    return score
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    finished: bool = False
+    seconds: float = 0.0
 
 
-def learning_rate_factor(step: int, steps: int) -> float:
-    """Linear from 0 to 1 over the warm-up, then half a cosine down to 0."""
-    rise = max(1, round(WARM_UP * steps))
-    if step < rise:
-        return (step + 1) / rise
-    return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
+class Trainer:
+    """A model, its data and its optimiser on their way through a config."""
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: Dataset,
+        model: Pretrained,
+        *,
+        keeper: Keeper,
+        device: torch.device,
+        processes: Processes = Processes(),  # noqa: B008  frozen
+        reporter: Reporter | None = None,
+        shard: bool = False,
+    ) -> None:
+        training, optimizer = config.training, config.optimizer
+        self.config, self.dataset, self.keeper = config, dataset, keeper
+        self.device, self.processes = device, processes
+        self.reporter = reporter or Reporter()
+        self.model = model.to(device)
+        self.average = None if training.ema is None else Average(self.model, training.ema)
+        self.wrapped = distribute(self.model, processes, device, shard=shard)
+        groups = parameter_groups(
+            self.model, optimizer.lr, optimizer.weight_decay, optimizer.ssm_lr
+        )
+        self.optimizer = AdamW(groups, lr=optimizer.lr)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.order = Order(
+            len(dataset.train), training.batch_size, optimizer.accumulate, training.seed
+        )
+        self.steps = training.epochs * self.order.steps
+        self.metric_name = config.metric(dataset.signature.kind)
+        self.metric = METRICS[self.metric_name]
+        self.standing = Standing()
+        self.loss = self.lr = float("nan")  # of the last step
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All epochs that are left; the best weights are with the keeper then."""
+        self._resume()
+        now = self.standing
+        with guard.listening() as asked_to_stop, torch.random.fork_rng():
+            while not now.finished:
+                epoch, done = divmod(now.step, self.order.steps)
+                batches = feed(self.dataset, self.order.epoch(epoch)[done:], self.processes)
+                for parts, count in batches:
+                    began = time.perf_counter()
+                    self._step(parts, count)
+                    now.step += 1
+                    if now.step % self.order.steps == 0:
+                        self._end_epoch(epoch)
+                    now.seconds += time.perf_counter() - began
+                    self._keep(asked_to_stop())
+                    self._report(epoch, count, time.perf_counter() - began)
+
+    def _step(self, parts: list[Part], count: int) -> None:
+        now, step = self.standing, self.standing.step
+        self.loss = float("nan")
+        torch.manual_seed(_mix(self.config.training.seed, step, self.processes.rank))
+        self.lr = self._set_rates(step)
+        self.model.train()
+        self.optimizer.zero_grad()
+        loss = torch.zeros((), dtype=torch.float64)
+        for i, part in enumerate(parts):
+            quiet = without_sync(self.wrapped) if i < len(parts) - 1 else nullcontext()
+            with quiet:
+                loss += self._backward(part, count)
+        total = float(self.processes.sum(loss)) / count
+        norm = whole(get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None))
+        if not (np.isfinite(total) and torch.isfinite(norm)):
+            self._bad_batch(parts, total, norm)
+            return
+        now.skipped_in_a_row = 0
+        self._clip(norm)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model)
+        now.loss_sum += total * count
+        now.loss_count += count
+        self.loss = total
+
+    def _backward(self, part: Part, count: int) -> Tensor:
+        """Add the gradients of one part; its loss, summed."""
+        training = self.config.training
+        batch = part.batch.to(self.device)
+        outputs = call(self.wrapped, batch, precision=training.precision)
+        loss = part.weight * loss_sum(
+            outputs, batch.targets, self.dataset.signature, training.label_smoothing
+        )
+        # processes average their gradients: then the factor makes it the mean over all sequences
+        (loss * (self.processes.count / count)).backward()
+        return loss.detach().double().cpu()
+
+    def _clip(self, norm: Tensor) -> None:
+        largest = self.config.optimizer.clip
+        if largest is not None and norm > largest:
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(largest / (norm + 1e-12))
+
+    def _set_rates(self, step: int) -> float:
+        optimizer = self.config.optimizer
+        now = factor(optimizer.schedule, step, self.steps, optimizer.warmup, optimizer)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * now
+        return optimizer.lr * now
+
+    def _bad_batch(self, parts: list[Part], loss: float, norm: Tensor) -> None:
+        now = self.standing
+        where = guard.blame(self.model, lambda: [self._outputs(part) for part in parts])
+        found = f"step {now.step + 1}: the loss is {loss:.3g}, the gradient's norm {norm:.3g}; "
+        found += f"the first that is not finite is {where}"
+        now.skipped += 1
+        now.skipped_in_a_row += 1
+        if not self.config.training.skip_bad_batches or now.skipped_in_a_row >= PATIENCE:
+            raise guard.DivergenceError(
+                f"{found}. {self.keeper.where_to_go_on()} A smaller --optimizer.lr or "
+                "--optimizer.clip 1 may help; --training.skip-bad-batches leaves such batches out."
+            )
+        self.reporter.message(f"{found}; the batch was skipped")
+        self.optimizer.zero_grad()
+
+    def _outputs(self, part: Part) -> Tensor:
+        return call(
+            self.model, part.batch.to(self.device), precision=self.config.training.precision
+        )
+
+    # -- epochs ------------------------------------------------------------------------------------
+
+    def _end_epoch(self, epoch: int) -> None:
+        now, training = self.standing, self.config.training
+        judged = self.model if self.average is None else self.average.model
+        found = self.evaluate(judged, "validation")
+        now.score = found.scores[self.metric_name]
+        row: dict[str, Any] = {
+            "epoch": epoch + 1,
+            "step": now.step,
+            "lr": self.lr,
+            "train_loss": now.loss_sum / max(1, now.loss_count),
+            "validation_loss": found.loss,
+            **{f"validation_{name}": value for name, value in found.scores.items()},
+        }
+        if self.metric.better(now.score, now.best_score):
+            now.best_score, now.best_epoch = now.score, epoch + 1
+            self.keeper.keep_best(judged, self.processes)
+        now.loss_sum, now.loss_count = 0.0, 0
+        tired = training.patience is not None and epoch + 1 - now.best_epoch >= training.patience
+        now.finished = epoch + 1 == training.epochs or tired
+        self.keeper.add_row(row, self.processes)
+        self.reporter.epoch(row)
+
+    def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
+        """The scores of ``model`` on a split, computed by all processes together."""
+        outputs, targets = predict(
+            self.wrapped if model is self.model else model,
+            self.dataset,
+            self.dataset.splits[split],
+            batch_size=max(1, self.config.training.batch_size // self.processes.count),
+            device=self.device,
+            precision=self.config.training.precision,
+            rate=rate,
+            processes=self.processes,
+        )
+        return score(outputs, targets, self.dataset.signature)
+
+    # -- keeping and going on ----------------------------------------------------------------------
+
+    def _keep(self, asked_to_stop: bool) -> None:
+        ended = self.standing.step % self.order.steps == 0
+        stop, due = self.processes.any(asked_to_stop, self.keeper.is_due())
+        if stop or due or ended:
+            self.keeper.save(self._checkpoint(), self.processes)
+        if stop and not self.standing.finished:
+            raise guard.Interrupted(
+                f"stopped after step {self.standing.step} of {self.steps}. "
+                f"{self.keeper.where_to_go_on()}"
+            )
+
+    def _checkpoint(self) -> Checkpoint:
+        tensors = {
+            "model": {name: whole(x) for name, x in self.model.state_dict().items()},
+            "optimizer": {k: whole(x) for k, x in optimizer_tensors(self.optimizer).items()},
+        }
+        if self.average is not None:
+            tensors["average"] = dict(self.average.model.state_dict())
+        return Checkpoint(self.standing.step, tensors, asdict(self.standing))
+
+    def _resume(self) -> None:
+        checkpoint = self.keeper.newest(self.processes)
+        if checkpoint is not None:
+            load_into(self.model, checkpoint.tensors["model"])
+            restore_optimizer(self.optimizer, checkpoint.tensors["optimizer"])
+            if self.average is not None:
+                self.average.model.load_state_dict(checkpoint.tensors["average"])
+            self.standing = Standing(**checkpoint.state)
+            self.reporter.message(f"going on after step {self.standing.step} of {self.steps}")
+        self.keeper.begin(self.standing.step, self.processes)
+
+    def _report(self, epoch: int, count: int, seconds: float) -> None:
+        now = self.standing
+        per_step = now.seconds / max(1, now.step)
+        self.reporter.step(
+            Progress(
+                step=now.step,
+                steps=self.steps,
+                epoch=epoch + 1,
+                epochs=self.config.training.epochs,
+                loss=self.loss,
+                lr=self.lr,
+                examples_per_second=count / seconds,
+                seconds_left=per_step * (self.steps - now.step),
+                score=now.score,
+            )
+        )
 
 
-@torch.no_grad()
-def accuracy(model: SequenceModel, data: Split, *, batch_size: int = 256) -> float:
-    """The part of ``data`` whose class the model finds; leaves the model in its mode."""
-    was_training = model.training
-    model.eval()
-    device = _device(model)
-    right = 0
-    for first in range(0, len(data), batch_size):
-        part = data[first : first + batch_size]
-        scores, _ = model(part.inputs.to(device), return_state=False)
-        right += int((scores.argmax(-1) == part.targets.to(device)).sum())
-    model.train(was_training)
-    return right / len(data)
-
-
-def _loss(model: SequenceModel, batch: Split) -> torch.Tensor:
-    device = _device(model)
-    scores, _ = model(batch.inputs.to(device), return_state=False)
-    return cross_entropy(scores, batch.targets.to(device))
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
+def _mix(seed: int, step: int, rank: int) -> int:
+    """One seed of 64 bits for each step and process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)

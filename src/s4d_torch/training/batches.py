@@ -1,0 +1,70 @@
+"""The order of the data: decided by seed and epoch alone, so that it can be taken up anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Batch, Dataset
+from s4d_torch.training.processes import Processes
+
+
+@dataclass(frozen=True)
+class Order:
+    """Batches of positions 0 to count - 1, shuffled anew in each epoch."""
+
+    count: int
+    batch_size: int
+    accumulate: int
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """Steps in an epoch; the last one may see fewer sequences."""
+        return -(-self.count // (self.batch_size * self.accumulate))
+
+    def epoch(self, epoch: int) -> list[list[Array]]:
+        """For each step of the epoch its batches, as many as are added up before it."""
+        random = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+        order = random.permutation(self.count)
+        batches = [order[i : i + self.batch_size] for i in range(0, self.count, self.batch_size)]
+        return [batches[i : i + self.accumulate] for i in range(0, len(batches), self.accumulate)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """This process's part of a batch; ``weight`` is 0 for one that only keeps others company."""
+
+    batch: Batch
+    weight: float
+
+
+def feed(
+    dataset: Dataset, steps: list[list[Array]], processes: Processes
+) -> Iterator[tuple[list[Part], int]]:
+    """For each step its parts and how many sequences all processes see in it.
+
+    The next step is read while the current one is computed.
+    """
+
+    def read(step: list[Array]) -> tuple[list[Part], int]:
+        parts = []
+        for positions in step:
+            own = processes.share(positions)
+            # all processes take part in each backward pass: an idle one repeats another's sequence
+            used = own if len(own) else positions[:1]
+            parts.append(Part(dataset.batch(dataset.train, used), float(len(own) > 0)))
+        return parts, sum(len(positions) for positions in step)
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="s4d-torch-data") as reader:
+        coming = reader.submit(read, steps[0]) if steps else None
+        for following in [*steps[1:], None]:
+            assert coming is not None
+            ready = coming.result()
+            coming = reader.submit(read, following) if following is not None else None
+            yield ready
+            if coming is None:
+                return

@@ -1,0 +1,149 @@
+"""Checkpoints: written whole or not at all, verified when read, the last good one always there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+from torch.optim import Optimizer
+
+from s4d_torch.training.sharing import like
+
+MANIFEST = "manifest.json"
+KEPT = 2  # the last, and the one before, should the last be damaged
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Groups of tensors (the weights, the optimiser's) and a small state in JSON, at a step."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Path:
+    """Write ``folder/step-N`` and remove all but the newest two; ``files`` are put beside.
+
+    Everything is on the disk before the name appears. If that fails, what was there stays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".writing-*"):  # of a process that was killed while it wrote
+        shutil.rmtree(leftover, ignore_errors=True)
+    place = folder / _name(checkpoint.step)
+    contents = {
+        **files,
+        **{
+            f"{group}.safetensors": save({k: _plain(x) for k, x in tensors.items()})
+            for group, tensors in checkpoint.tensors.items()
+        },
+    }
+    manifest = {
+        "step": checkpoint.step,
+        "state": checkpoint.state,
+        "files": {name: sha256(content).hexdigest() for name, content in contents.items()},
+    }
+    described = json.dumps(manifest, sort_keys=True)
+    sealed = json.dumps({"manifest": described, "sha256": sha256(described.encode()).hexdigest()})
+    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+    try:
+        for name, content in {**contents, MANIFEST: sealed.encode()}.items():
+            _write(temporary / name, content)
+        if place.exists():  # damaged, or we would not write it again
+            shutil.rmtree(place)
+        os.replace(temporary, place)
+        _sync_folder(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for old in sorted(folder.glob("step-*"))[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return place
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are named in a warning and passed over."""
+    for place in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            return _read(place)
+        except (OSError, ValueError, KeyError) as error:
+            warnings.warn(
+                f"the checkpoint {place.name} is damaged ({error}); trying the one before",
+                stacklevel=2,
+            )
+    return None
+
+
+def _read(place: Path) -> Checkpoint:
+    sealed = json.loads((place / MANIFEST).read_text())
+    if sha256(sealed["manifest"].encode()).hexdigest() != sealed["sha256"]:
+        raise ValueError(f"{MANIFEST} does not match its checksum")
+    manifest = json.loads(sealed["manifest"])
+    tensors = {}
+    for name, digest in manifest["files"].items():
+        content = (place / name).read_bytes()
+        if sha256(content).hexdigest() != digest:
+            raise ValueError(f"{name} does not match its checksum")
+        if name.endswith(".safetensors"):
+            tensors[name.removesuffix(".safetensors")] = load(content)
+    return Checkpoint(manifest["step"], tensors, manifest["state"])
+
+
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser as tensors, named ``index.key``."""
+    return {
+        f"{index}.{key}": torch.as_tensor(value)
+        for index, values in optimizer.state_dict()["state"].items()
+        for key, value in values.items()
+    }
+
+
+def restore_optimizer(optimizer: Optimizer, tensors: Tensors) -> None:
+    """Undo :func:`optimizer_tensors`; learning rates and decays are the config's business."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        parameter = parameters[int(index)]
+        cut = like(tensor, parameter) if tensor.shape == parameter.shape else tensor
+        state.setdefault(int(index), {})[key] = cut
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _name(step: int) -> str:
+    return f"step-{step:09}"
+
+
+def _plain(x: Tensor) -> Tensor:
+    return x.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk only once its folder is; Windows cannot, and need not."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

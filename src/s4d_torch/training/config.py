@@ -1,0 +1,252 @@
+"""What decides a run: task, data, model, method and training, as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from s4d_torch._registry import unknown
+from s4d_torch.data.dataset import Kind
+from s4d_torch.data.task import TASKS, Hyperparameters, Task
+from s4d_torch.nn.method import Method
+from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.schedule import SCHEDULES
+
+PRESETS = ("paper", "small")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network around the layers."""
+
+    architecture: str = "ssm"
+    """ssm, or a baseline: lstm"""
+    n_layers: int = 4
+    """residual blocks"""
+    d_model: int = 64
+    """features between blocks, H"""
+    d_state: int = 64
+    """state size of each feature, N"""
+    norm: Literal["layer", "batch", "none"] = "layer"
+    """layer, batch or none"""
+    prenorm: bool = True
+    """normalise before the layer, not after the residual"""
+    dropout: float = 0.0
+    """part of the features dropped in training"""
+    tie_dropout: bool = False
+    """drop a feature over the whole sequence"""
+    drop_path: float = 0.0
+    """part of the blocks skipped in training, more often the deeper"""
+    activation: str = "gelu"
+    """gelu, relu, silu, tanh or none"""
+    mixing: str = "glu"
+    """how features mix after the layer: glu, linear or none"""
+    pooling: Literal["mean", "last"] = "mean"
+    """one output per sequence: the mean over it, or its last position"""
+    engine: str = "auto"
+    """how the layers compute: auto, fft, direct, chunk or scan"""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW and its schedule. A, B and dt of the layers learn slowly and without decay."""
+
+    lr: float = 0.01
+    """learning rate"""
+    ssm_lr: float | None = None
+    """learning rate of A, B and dt; by default the smaller of 0.001 and lr"""
+    weight_decay: float = 0.05
+    """of weights and of C, D; never of biases, norms, A, B and dt"""
+    schedule: str = "cosine"
+    """cosine, step, multistep or constant, each after the warm-up"""
+    warmup: float = 0.1
+    """part of all steps in which the learning rate rises from 0"""
+    decay: float = 0.1
+    """factor of the schedules step and multistep"""
+    period: float = 0.3
+    """part of all steps between two decays of the schedule step"""
+    milestones: tuple[float, ...] = (0.6, 0.85)
+    """parts of all steps after which the schedule multistep decays"""
+    clip: float | None = None
+    """largest norm of the gradient"""
+    accumulate: int = 1
+    """batches whose gradients are added up before a step"""
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise ValueError(unknown("schedule", self.schedule, SCHEDULES))
+        _at_least(self, "lr", "weight_decay", "decay", low=0.0)
+        _at_least(self, "accumulate", low=1)
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup must be in [0, 1), a part of all steps, got {self.warmup}")
+        if not 0 < self.period <= 1:
+            raise ValueError(f"period must be in (0, 1], a part of all steps, got {self.period}")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip must be positive, got {self.clip}; leave it out not to clip")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long and on what."""
+
+    epochs: int = 10
+    """passes over the training data"""
+    batch_size: int = 32
+    """sequences in a batch, over all processes together"""
+    seed: int = 0
+    """of the first weights, the order of the data and the dropout"""
+    metric: str = "auto"
+    """what the best weights are chosen by: accuracy, f1, auroc, rmse or mae; auto: the task's"""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """bfloat16 is autocast: weights and state spaces stay in float32"""
+    label_smoothing: float = 0.0
+    """part of a target spread over all classes"""
+    patience: int | None = None
+    """stop after so many epochs without a better validation score"""
+    ema: float | None = None
+    """keep a moving average of the weights with this decay (say 0.999) and judge that"""
+    train_size: int | None = None
+    """use only the first so many training sequences"""
+    eval_size: int | None = None
+    """use only the first so many validation and test sequences"""
+    skip_bad_batches: bool = False
+    """leave out a batch whose loss or gradient is not finite, rather than stop"""
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("auto", *METRICS):
+            raise ValueError(unknown("metric", self.metric, ("auto", *METRICS)))
+        _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"ema must be between 0 and 1, got {self.ema}")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides a run; two runs of one config end in the same weights."""
+
+    task: str = "digits"
+    data: Any = None
+    model: ModelConfig = field(default_factory=ModelConfig)
+    method: Method = field(default_factory=Method)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def metric(self, kind: Kind) -> str:
+        """The metric that the best weights are chosen by."""
+        name = self.training.metric
+        if name == "auto":
+            fitting = TASKS[self.task].metric if self.task in TASKS else None
+            if fitting is not None and METRICS[fitting].kind == kind:
+                return fitting
+            return "accuracy" if kind == "classification" else "rmse"
+        if METRICS[name].kind != kind:
+            raise ValueError(f"metric {name!r} is for a {METRICS[name].kind}, this is a {kind}")
+        return name
+
+    def to_json(self) -> dict[str, Any]:
+        described: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return described
+
+    @staticmethod
+    def from_json(described: Mapping[str, Any]) -> Config:
+        """A config as :meth:`to_json` gave it."""
+        task = TASKS[described["task"]]
+        parts = {
+            "data": task.options,
+            "model": ModelConfig,
+            "method": Method,
+            "optimizer": OptimizerConfig,
+            "training": TrainingConfig,
+        }
+        made = {name: _from_json(kind, described[name]) for name, kind in parts.items()}
+        return Config(task.name, **made)
+
+
+def default_config(task: Task[Any] | str, preset: str = "small", **data: Any) -> Config:
+    """The settings of a task: the paper's row, or a small model for a laptop.
+
+    ``data`` are options of the task's loader.
+    """
+    task = TASKS[task] if isinstance(task, str) else task
+    if preset not in PRESETS:
+        raise ValueError(unknown("preset", preset, PRESETS))
+    row = task.small
+    if preset == "paper":
+        if task.paper is None:
+            raise ValueError(f"the paper has no settings for {task.name!r}; use preset 'small'")
+        row = task.paper
+    return config_from(task, task.options(**data), row)
+
+
+def config_from(task: Task[Any], options: Any, row: Hyperparameters) -> Config:
+    """A row of the hyper-parameter table as a config."""
+    taken = {f.name: getattr(row, f.name) for f in fields(row)}
+
+    def of(kind: Any) -> dict[str, Any]:
+        return {f.name: taken[f.name] for f in fields(kind) if f.name in taken}
+
+    return Config(
+        task=task.name,
+        data=options,
+        model=ModelConfig(**of(ModelConfig)),
+        method=Method(**of(Method)),
+        optimizer=OptimizerConfig(**of(OptimizerConfig)),
+        training=TrainingConfig(**of(TrainingConfig)),
+    )
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Where two configs in JSON differ: ``model.d_state: 64 -> 32``."""
+    flat_old, flat_new = dict(_flatten(old)), dict(_flatten(new))
+    missing = object()
+    return [
+        f"{name}: {_show(flat_old.get(name, missing), missing)} -> "
+        f"{_show(flat_new.get(name, missing), missing)}"
+        for name in dict.fromkeys([*flat_old, *flat_new])
+        if flat_old.get(name, missing) != flat_new.get(name, missing)
+    ]
+
+
+def _flatten(described: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in described.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _show(value: Any, missing: object) -> str:
+    return "(nothing)" if value is missing else repr(value)
+
+
+def _from_json(kind: type[Any], described: Mapping[str, Any]) -> Any:
+    """A dataclass from JSON, which knows neither tuples nor paths."""
+    assert is_dataclass(kind)
+    defaults = {f.name: f for f in fields(kind)}
+    values = {}
+    for name, value in described.items():
+        if name not in defaults:
+            raise ValueError(unknown("option", name, defaults))
+        if isinstance(value, list):
+            value = tuple(value)
+        elif isinstance(value, str) and "Path" in str(defaults[name].type):
+            value = Path(value)
+        values[name] = value
+    return kind(**values)
+
+
+def _at_least(config: Any, *names: str, low: float) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value >= low:
+            raise ValueError(f"{name} must be at least {low}, got {value}")
+
+
+def with_training(config: Config, **changes: Any) -> Config:
+    """The config with some fields of its ``training`` part replaced."""
+    return replace(config, training=replace(config.training, **changes))

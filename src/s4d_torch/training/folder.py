@@ -1,0 +1,200 @@
+"""The folder of a run: what was asked for, what came of it, and where it stands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from s4d_torch._version import __version__
+from s4d_torch.data.dataset import Signature
+from s4d_torch.data.store import signature_from
+from s4d_torch.nn.pretrained import write_atomically
+from s4d_torch.training.config import Config, differences
+
+CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
+METRICS, SUMMARY, BEST = "metrics.csv", "summary.json", "best"
+
+
+class OtherConfigError(ValueError):
+    """A folder that holds a run of another config; the message shows where they differ."""
+
+
+class RunFolder:
+    """``run.json`` (the config), ``signature.json`` (the data), ``metrics.csv`` (a row per epoch),
+    ``checkpoints/``, ``best/`` (weights to use), ``summary.json`` once the run is done.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / BEST
+
+    # -- what was asked for --------------------------------------------------------------------
+
+    def claim(self, config: Config) -> None:
+        """Take the folder for this config; refused if it holds a run of another."""
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"{self.path} is a file; name a folder for the run")
+        wanted = config.to_json()
+        if (self.path / CONFIG).exists():
+            if changes := differences(_read_json(self.path / CONFIG), wanted):
+                listed = "".join(f"\n  {change}" for change in changes)
+                raise OtherConfigError(
+                    f"{self.path} holds a run of another config:{listed}\n"
+                    "run the same command again to go on with it, or name another folder (--out)"
+                )
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(entry.name != ".lock" for entry in self.path.iterdir()):
+                raise FileExistsError(
+                    f"{self.path} is not empty and holds no run; name a new folder (--out)"
+                )
+            self.write_json(CONFIG, wanted)
+
+    def config(self) -> Config:
+        if not (self.path / CONFIG).is_file():
+            raise FileNotFoundError(
+                f"{self.path} holds no run: no {CONFIG}; name the folder that s4d train made"
+            )
+        return Config.from_json(_read_json(self.path / CONFIG))
+
+    def signature(self) -> Signature:
+        if not (self.path / SIGNATURE).is_file():
+            raise FileNotFoundError(f"{self.path} has no {SIGNATURE}: its run never got started")
+        return signature_from(_read_json(self.path / SIGNATURE))
+
+    def describe(self, signature: Signature) -> None:
+        """Write down the data as the model sees it, and the surroundings of the run."""
+        self.write_json(SIGNATURE, asdict(signature))
+        self.write_json(ENVIRONMENT, environment())
+
+    # -- what came of it -------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of ``metrics.csv``; a last line that was cut off is left out."""
+        path = self.path / METRICS
+        if not path.exists():
+            return []
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        return [row for row in reader if None not in row.values() and None not in row]
+
+    def keep_rows(self, until: int) -> None:
+        """Forget the rows after step ``until``: they are about to be written again."""
+        rows = [row for row in self.rows() if int(row["step"]) <= until]
+        if rows:
+            text = _csv_text(rows, header=True)
+            write_atomically({self.path / METRICS: text.encode()})
+        else:
+            (self.path / METRICS).unlink(missing_ok=True)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        path = self.path / METRICS
+        text = _csv_text([row], header=not path.exists())
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def summary(self) -> dict[str, Any] | None:
+        """Scores and times of a finished run; None while it is not."""
+        path = self.path / SUMMARY
+        return _read_json(path) if path.exists() else None
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        text = json.dumps(content, indent=2) + "\n"
+        write_atomically({self.path / name: text.encode()})
+
+    # -- one at a time -----------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep others out; the lock goes with the process, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise BlockingIOError(
+                    f"another process is training in {self.path}; wait for it, or name another "
+                    "folder (--out)"
+                ) from error
+            yield
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, so that a result can be understood later."""
+    packages = ("torch", "numpy", "numba", "safetensors")
+    return {
+        "command": sys.argv,
+        "s4d_torch": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in packages},
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of this package, where it runs from a checkout."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+        tracked = subprocess.run(
+            ["git", "-C", here, "ls-files", "--error-unmatch", Path(__file__).name],
+            capture_output=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if tracked.returncode == 0 else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: expected an object, got {type(content).__name__}")
+    return content
+
+
+def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,97 @@
+"""One process or many: who is who, and what they have to agree on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+T = TypeVar("T")
+PATIENCE = timedelta(minutes=10)  # without a word from another process, before giving up
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among ``count``; each has a rank, and rank 0 does the writing."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def writes(self) -> bool:
+        return self.rank == 0
+
+    def share(self, batch: T) -> T:
+        """This process's part of a batch of positions; none is left out, none taken twice."""
+        return batch[self.rank :: self.count]  # type: ignore[index]
+
+    def from_first(self, value: T) -> T:
+        """What rank 0 has, for everybody."""
+        if self.count == 1:
+            return value
+        box: list[Any] = [value]
+        distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """For each flag, whether any process has set it."""
+        if self.count == 1:
+            return flags
+        votes = torch.tensor(flags, dtype=torch.int32)
+        distributed.all_reduce(votes, op=distributed.ReduceOp.MAX)
+        return tuple(bool(vote) for vote in votes)
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.count > 1:
+            distributed.all_reduce(value)
+        return value
+
+    def gather(self, rows: Tensor, total: int) -> Tensor:
+        """Undo :meth:`share` for rows computed from it: all ``total`` rows, in their order."""
+        if self.count == 1:
+            return rows
+        parts: list[Any] = [None] * self.count
+        distributed.all_gather_object(parts, rows)
+        whole = rows.new_empty(total, *rows.shape[1:])
+        for rank, part in enumerate(parts):
+            whole[rank :: self.count] = part
+        return whole
+
+    def wait(self) -> None:
+        if self.count > 1:
+            distributed.barrier()
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Processes]:
+    """The processes that ``torchrun`` has started, or this one alone."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1 or distributed.is_initialized():
+        yield Processes(
+            distributed.get_rank() if distributed.is_initialized() else 0,
+            distributed.get_world_size() if distributed.is_initialized() else 1,
+        )
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield Processes(distributed.get_rank(), count)
+    finally:
+        distributed.destroy_process_group()
+
+
+def local_device(name: str) -> torch.device:
+    """The device of this process: with several GPUs, the one of its local rank."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(name)
+    return torch.device(name)

@@ -1,0 +1,255 @@
+"""Train a task from beginning to end, and use what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s4d_torch.data.dataset import Dataset, Signature
+from s4d_torch.data.folder import DataFolder, default_root
+from s4d_torch.data.task import TASKS, Task
+from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.training.build import build_model
+from s4d_torch.training.config import Config, default_config
+from s4d_torch.training.evaluation import Evaluation, predict, score
+from s4d_torch.training.folder import SUMMARY, RunFolder
+from s4d_torch.training.keeper import FolderKeeper, Keeper
+from s4d_torch.training.loop import Trainer
+from s4d_torch.training.processes import Processes, joined, local_device
+from s4d_torch.training.progress import Reporter
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model: the best weights, the data they were made for, and the scores.
+
+    ``rows`` has the scores of each epoch, ``summary`` those of the test.
+    """
+
+    config: Config
+    signature: Signature
+    model: Pretrained
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]
+    folder: Path | None = None
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str]) -> Run:
+        """A run that was trained before; it need not be finished, only have had a first epoch."""
+        where = RunFolder(folder)
+        config, signature = where.config(), where.signature()
+        model = FolderKeeper(where, 0.0).best_model()
+        if model is None:
+            raise FileNotFoundError(
+                f"{folder} has no weights yet: no epoch is done; run its training command again"
+            )
+        rows = [dict(row) for row in where.rows()]
+        return Run(config, signature, model, rows, where.summary() or {}, where.path)
+
+    def dataset(self, data: DataFolder | None = None, **options: Any) -> Dataset:
+        """The data of the run's task, with some of its options changed."""
+        from dataclasses import replace
+
+        task = TASKS[self.config.task]
+        chosen = replace(self.config.data, **options) if options else self.config.data
+        return load_dataset(task, chosen, self.config, data)
+
+    def evaluate(
+        self,
+        dataset: Dataset | None = None,
+        *,
+        split: str = "test",
+        rate: float = 1.0,
+        batch_size: int | None = None,
+    ) -> Evaluation:
+        """The scores on a split, by default the test split of the run's own task.
+
+        ``rate`` is how many samples of the training data one sample here stands for: 2 for data
+        at half the sampling rate.
+        """
+        dataset = self.dataset() if dataset is None else dataset
+        outputs, targets = predict(
+            self.model,
+            dataset,
+            dataset.splits[split],
+            batch_size=batch_size or self.config.training.batch_size,
+            precision=self.config.training.precision,
+            rate=rate,
+        )
+        return score(outputs, targets, dataset.signature)
+
+
+def load_dataset(
+    task: Task[Any], options: Any, config: Config, data: DataFolder | None = None
+) -> Dataset:
+    """The data of a task, as much of it as the config asks for."""
+    dataset = task.load(options, data or DataFolder(default_root()))
+    training = config.training
+    if training.train_size is None and training.eval_size is None:
+        return dataset
+    return dataset.shortened(train=training.train_size, test=training.eval_size)
+
+
+def train(
+    task: Task[Any] | str,
+    config: Config | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    data: DataFolder | None = None,
+    device: str = "auto",
+    checkpoint_minutes: float = 5.0,
+    shard: bool = False,
+    reporter: Reporter | None = None,
+) -> Run:
+    """Train ``config`` (by default the task's small setting) and test its best weights.
+
+    With a folder ``out``, a run that was broken off goes on where it stopped, bit by bit as if it
+    had not been, and a finished one is only read. Under ``torchrun`` all processes call this.
+    """
+    task = TASKS[task] if isinstance(task, str) else task
+    config = default_config(task) if config is None else config
+    dataset = load_dataset(task, config.data, config, data)
+    return train_on(
+        dataset,
+        config,
+        out=out,
+        device=device,
+        checkpoint_minutes=checkpoint_minutes,
+        shard=shard,
+        reporter=reporter,
+    )
+
+
+def train_on(
+    dataset: Dataset,
+    config: Config,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    checkpoint_minutes: float = 5.0,
+    shard: bool = False,
+    reporter: Reporter | None = None,
+) -> Run:
+    """:func:`train` on data that is already there."""
+    where = local_device(device)
+    reporter = reporter or Reporter()
+    with joined(where) as processes:
+        folder = None if out is None else RunFolder(out)
+        if folder is None:
+            return _train(dataset, config, Keeper(), None, where, processes, reporter, shard)
+        if not processes.writes:
+            processes.wait()  # until rank 0 has taken the folder
+            keeper = FolderKeeper(folder, checkpoint_minutes)
+            return _train(dataset, config, keeper, folder, where, processes, Reporter(), shard)
+        with folder.locked():
+            folder.claim(config)
+            if folder.summary() is None:
+                folder.describe(dataset.signature)
+            processes.wait()
+            keeper = FolderKeeper(folder, checkpoint_minutes)
+            return _train(dataset, config, keeper, folder, where, processes, reporter, shard)
+
+
+def _train(
+    dataset: Dataset,
+    config: Config,
+    keeper: Keeper,
+    folder: RunFolder | None,
+    device: torch.device,
+    processes: Processes,
+    reporter: Reporter,
+    shard: bool,
+) -> Run:
+    if folder is not None and processes.from_first(folder.summary() is not None):
+        reporter.message(f"the run in {folder.path} is finished; these are its scores")
+        run = Run.load(folder.path)
+        reporter.end(run.summary)
+        reporter.close()
+        return run
+    model = build_model(config, dataset.signature)
+    trainer = Trainer(
+        config,
+        dataset,
+        model,
+        keeper=keeper,
+        device=device,
+        processes=processes,
+        reporter=reporter,
+        shard=shard,
+    )
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    try:
+        reporter.begin(
+            {
+                "task": config.task,
+                "metric": trainer.metric_name,
+                "parameters": parameters,
+                "steps": trainer.steps,
+                "epochs": config.training.epochs,
+                "processes": processes.count,
+                "folder": None if folder is None else str(folder.path),
+            }
+        )
+        trainer.run()
+        best = keeper.best_model()
+        if best is None:
+            raise ValueError(f"no epoch had a {trainer.metric_name} that is a number")
+        summary = _summarise(trainer, best.to(device), parameters)
+        if folder is not None and processes.writes:
+            folder.write_json(SUMMARY, summary)
+        reporter.end(summary)
+    finally:
+        reporter.close()
+    where = None if folder is None else folder.path
+    return Run(config, dataset.signature, best, keeper.rows, summary, where)
+
+
+def _summarise(trainer: Trainer, best: Pretrained, parameters: int) -> dict[str, Any]:
+    now = trainer.standing
+    test = trainer.evaluate(best, "test")
+    return {
+        "task": trainer.config.task,
+        "metric": trainer.metric_name,
+        "test": test.scores,
+        "test_loss": test.loss,
+        "validation": now.best_score,
+        "best_epoch": now.best_epoch,
+        "steps": now.step,
+        "skipped": now.skipped,
+        "parameters": parameters,
+        "seed": trainer.config.training.seed,
+        "seconds": round(now.seconds, 2),
+        "threads": torch.get_num_threads(),
+        "processes": trainer.processes.count,
+    }
+
+
+def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> Path:
+    """``runs/digits-1a2b3c4d``: one folder for each config, so that the same command goes on."""
+    described = json.dumps(config.to_json(), sort_keys=True)
+    return Path(parent) / f"{config.task}-{sha256(described.encode()).hexdigest()[:8]}"
+
+
+def predict_sequences(run: Run, sequences: Sequence[Any], *, rate: float = 1.0) -> Tensor:
+    """Outputs (n, outputs) for sequences (length, features) in the unit they were stored in.
+
+    Class probabilities, or numbers in the targets' own unit.
+    """
+    import numpy as np
+
+    from s4d_torch.data.dataset import Sequences, Split
+
+    whole = Split.whole(Sequences.of(list(sequences)), np.zeros(len(sequences)))
+    dataset = Dataset(whole, whole, whole, run.signature)
+    outputs, _ = predict(run.model, dataset, whole, batch_size=16, rate=rate)
+    if run.signature.kind == "classification":
+        return outputs.double().softmax(-1)
+    return outputs.double() * run.signature.target_scale + run.signature.target_shift
