@@ -180,7 +180,7 @@ _task = partial(
         dropout=0.0,
         lr=0.01,
         batch_size=50,
-        epochs=2,
+        epochs=1,
         weight_decay=0.01,
         bidirectional=False,
     ),
