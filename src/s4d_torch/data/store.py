@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,12 @@ class Scratch:
 
     def keep(self, array: Array) -> str:
         """The name of the file that holds ``array``, which is written if it is not there yet."""
-        file = getattr(array, "filename", None)
-        if file is not None and Path(file).parent == self.folder.resolve():
-            array.flush()  # type: ignore[attr-defined]
-            return Path(file).name
+        # a slice of a mapped array has its file name too, but another base
+        if isinstance(array, np.memmap) and isinstance(array.base, mmap):
+            file = Path(str(array.filename))
+            if file.parent == self.folder.resolve():
+                array.flush()
+                return file.name
         path = self._new_file()
         np.save(path, array)
         return path.name

@@ -1,0 +1,107 @@
+"""Line charts as SVG text: for pages that open anywhere, without a network or a plotting library.
+
+Colours are classes (``s0`` to ``s7``) that the page's style sheet defines for light and dark; dashes
+tell the lines apart as well, for print and for eyes that see colours otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 640, 320
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 44
+DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4", "4 4", "1 3", "10 3 4 3")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named curve."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def line_chart(
+    lines: Sequence[Line], *, x_label: str, y_label: str, title: str, percent: bool = False
+) -> str:
+    """An SVG with axes, grid and a line for each of ``lines``; the legend is the page's business.
+
+    Points that are not finite are left out, and break a line in two.
+    """
+    points = [
+        (x, y)
+        for line in lines
+        for x, y in zip(line.x, line.y, strict=True)
+        if math.isfinite(x) and math.isfinite(y)
+    ]
+    if not points:
+        return f'<p class="empty">{escape(title)}: nothing to draw</p>'
+    x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points))
+    y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
+    across = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
+    up = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>'
+    ]
+    for value in y_ticks:
+        shown = f"{value:.0%}" if percent else f"{value:g}"
+        y = up(value)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>')
+    for value in x_ticks:
+        x, y = across(value), HEIGHT - BOTTOM + 18
+        parts.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{value:g}</text>')
+    parts += [
+        f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>',
+        f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" text-anchor="middle">'
+        f"{escape(x_label)}</text>",
+        f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {HEIGHT / 2})">{escape(y_label)}</text>',
+    ]
+    parts += [_path(line, i, across, up) for i, line in enumerate(lines)]
+    return "".join(parts) + "</svg>"
+
+
+def legend(names: Sequence[str]) -> str:
+    """The names of the lines beside a short piece of each."""
+    items = "".join(
+        f'<li><svg viewBox="0 0 32 8" aria-hidden="true"><path class="line s{i % 8}" '
+        f'stroke-dasharray="{DASHES[i % 8]}" d="M0 4H32"/></svg>{escape(name)}</li>'
+        for i, name in enumerate(names)
+    )
+    return f'<ul class="legend">{items}</ul>'
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers that cover low to high, about ``count`` of them."""
+    span = high - low
+    if span <= 0:
+        span = abs(high) or 1.0
+        low, high = low - span / 2, high + span / 2
+        span = high - low
+    rough = span / count
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = size * next(m for m in (1, 2, 2.5, 5, 10) if m * size >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def _scale(low: float, high: float, start: float, end: float):  # type: ignore[no-untyped-def]
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def _path(line: Line, index: int, across, up) -> str:  # type: ignore[no-untyped-def]
+    commands, pen = [], "M"
+    for x, y in zip(line.x, line.y, strict=True):
+        if math.isfinite(x) and math.isfinite(y):
+            commands.append(f"{pen}{across(x):.1f} {up(y):.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    style = f'class="line s{index % 8}" stroke-dasharray="{DASHES[index % 8]}"'
+    return f'<path {style} d="{"".join(commands)}"><title>{escape(line.name)}</title></path>'
