@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,7 +183,7 @@ def test_generation_depends_on_its_seed_alone(tmp_path: Path, generated: Dataset
 
 
 def test_processes_make_the_same_expressions(tmp_path: Path) -> None:
-    sizes = {"n_train": 400, "n_validation": 10, "n_test": 10}
+    sizes: dict[str, Any] = {"n_train": 400, "n_validation": 10, "n_test": 10}
     alone = load_listops(ListOpsOptions(**sizes), DataFolder(tmp_path / "one"))
     together = load_listops(ListOpsOptions(**sizes, processes=2), DataFolder(tmp_path / "two"))
     for one, two in zip(alone.splits.values(), together.splits.values(), strict=True):
@@ -274,7 +275,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         load_listops(ListOpsOptions(source="nyu"), folder)
     write_official(tmp_path, "Source\tTarget\n")
     (tmp_path / "lra_release/lra_release/listops-1000/basic_val.tsv").unlink()
-    with pytest.raises(ValueError, match=r"basic_val\.tsv is missing"):
+    with pytest.raises(MissingDataError, match=r"basic_val\.tsv is missing"):
         load_listops(ListOpsOptions(source="official"), folder)
 
 

@@ -73,10 +73,12 @@ def test_bad_reviews_are_refused(tmp_path: Path) -> None:
     for file in (tmp_path / "aclImdb" / "test" / "neg").glob("*"):
         file.unlink()
     empty.write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"neg has no reviews"):
+    with pytest.raises(MissingDataError, match=r"neg has no reviews"):
         load_text(TextOptions(), folder)
     (tmp_path / "aclImdb" / "test" / "neg").rmdir()
-    with pytest.raises(ValueError, match=r"no folder test.neg; unpack aclImdb_v1.tar.gz again"):
+    with pytest.raises(
+        MissingDataError, match=r"no folder test.neg; unpack aclImdb_v1.tar.gz again"
+    ):
         load_text(TextOptions(), folder)
     with pytest.raises(ValueError, match="max_length must be at least 1"):
         TextOptions(max_length=0)
@@ -185,7 +187,7 @@ def test_missing_pairs_are_named(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="tsv_data"):
         load_retrieval(RetrievalOptions(), DataFolder(tmp_path, download=False))
     (write_pairs(tmp_path) / "new_aan_pairs.eval.tsv").unlink()
-    with pytest.raises(ValueError, match=r"new_aan_pairs\.eval\.tsv is missing"):
+    with pytest.raises(MissingDataError, match=r"new_aan_pairs\.eval\.tsv is missing"):
         load_retrieval(RetrievalOptions(), DataFolder(tmp_path))
     with pytest.raises(ValueError, match="max_length must be at least 1"):
         RetrievalOptions(max_length=0)

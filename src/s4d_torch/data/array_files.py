@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array
 
 BLOCK_BYTES = 1 << 24
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 HOW_TO_SAVE = (
     "save sequences of many lengths as one array: X=np.concatenate(sequences), "
     "lengths=[len(s) for s in sequences]"
@@ -57,7 +59,7 @@ def stored_arrays(file: Path) -> dict[str, Block]:
                         name = member.removesuffix(".npy")
                         blocks[name] = _block(file, name, stream)
         return blocks
-    except (zipfile.BadZipFile, EOFError) as error:
+    except DAMAGED as error:
         raise ValueError(f"{file} is damaged or no {file.suffix} file: {error}") from error
 
 
@@ -110,7 +112,7 @@ def _streamed(block: Block, row: int, together: int) -> Iterator[Array]:
             rows = min(together, block.shape[0] - start)
             try:
                 content = stream.read(rows * row)
-            except (zipfile.BadZipFile, EOFError) as error:
+            except DAMAGED as error:
                 raise ValueError(f"{block.file}: {block.name} is damaged: {error}") from error
             if len(content) < rows * row:
                 raise ValueError(f"{block} but ends before its last row")

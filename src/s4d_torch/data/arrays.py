@@ -93,8 +93,11 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
     given = {name: _sequences(blocks, s, options, scratch) for name, s in suffixes.items()}
     _check_channels(given, suffixes, files[0])
     each = [_targets(blocks, f"y{suffix}", len(given[name])) for name, suffix in suffixes.items()]
-    if len({targets.dtype.kind in "US" for targets in each}) > 1:
-        raise TypeError(f"{files[0]}: some targets are text, others numbers; expected one of them")
+    if len({_sort(targets) for targets in each}) > 1:
+        shown = ", ".join(
+            f"y{s} is {y.dtype}" for s, y in zip(suffixes.values(), each, strict=True)
+        )
+        raise TypeError(f"{files[0]}: targets of different sorts: {shown}")
     places = [f"{files[-1]}: y{suffix}" for suffix in suffixes.values()]
     ends = np.cumsum([len(targets) for targets in each])
 
@@ -140,6 +143,10 @@ def _targets(blocks: Mapping[str, Block], name: str, cases: int) -> Array:
     if targets.shape != (cases,):
         raise ValueError(f"{block}: expected one target for each of {cases} cases, ({cases},)")
     return targets
+
+
+def _sort(targets: Array) -> str:
+    return {"U": "text", "S": "text", "f": "float"}.get(targets.dtype.kind, "whole")
 
 
 def _check_channels(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
-from s4d_torch.data.folder import DataFolder, Scratch, Source
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.task import Hyperparameters, Task, register
 
 CLASSES = ("neg", "pos")
@@ -50,7 +50,7 @@ def load_text(options: TextOptions, folder: DataFolder) -> Dataset:
     folders = [folder.root / name for name in FOLDERS]
     for each in folders:
         if not each.is_dir():
-            raise ValueError(
+            raise MissingDataError(
                 f"{root} has no folder {each.relative_to(root)}; unpack {SOURCE.name} again"
             )
     # The times of four folders stand for their 50000 files, so that a second start stays quick.
@@ -79,7 +79,9 @@ def _read(part: Path, options: TextOptions, scratch: Scratch) -> Split:
     for label, name in enumerate(CLASSES):
         found = sorted((part / name).glob("*.txt"))
         if not found:
-            raise ValueError(f"{part / name} has no reviews (*.txt); unpack {SOURCE.name} again")
+            raise MissingDataError(
+                f"{part / name} has no reviews (*.txt); unpack {SOURCE.name} again"
+            )
         files += found
         labels += [label] * len(found)
     order = np.random.Generator(np.random.PCG64(options.split_seed)).permutation(len(files))

@@ -23,7 +23,7 @@ import numpy as np
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split, split_randomly
-from s4d_torch.data.folder import DataFolder, Scratch, Source
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.listops_random import Expression, ordered_map, random_expressions
 from s4d_torch.data.listops_trees import DIGITS, VOCABULARY, Rules, evaluate, tokenize
 from s4d_torch.data.retrieval import release_folder
@@ -91,7 +91,9 @@ def load_listops(options: ListOpsOptions, folder: DataFolder) -> Dataset:
         files = [root / f"basic_{part}.tsv" for part in ("train", "val", "test")]
         for file in files:
             if not file.is_file():
-                raise ValueError(f"{file} is missing; {root} should have it beside the others")
+                raise MissingDataError(
+                    f"{file} is missing; {root} should have it beside the others"
+                )
         return folder.prepared("listops-official", {}, files, lambda s: _official(files, s))
     if options.source == "nyu":
         name = f"test_{options.nyu}.tsv"

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
-from s4d_torch.data.folder import DataFolder, Scratch, Source
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.task import Hyperparameters, Task, register
 
 RELEASE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz")
@@ -51,7 +51,9 @@ def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
     files = {part: root / name for part, name in FILES.items()}
     for file in files.values():
         if not file.is_file():
-            raise ValueError(f"{file} is missing; {root} should have {', '.join(FILES.values())}")
+            raise MissingDataError(
+                f"{file} is missing; {root} should have {', '.join(FILES.values())}"
+            )
     key, paths = asdict(options), list(files.values())
     return folder.prepared("retrieval", key, paths, lambda s: _build(options, files, s))
 
@@ -77,19 +79,20 @@ def _build(options: RetrievalOptions, files: dict[str, Path], scratch: Scratch) 
 
 
 def _read(file: Path, options: RetrievalOptions, scratch: Scratch) -> Split:
-    labels = [_label(fields[0], file, line) for line, fields in _lines(file)]
-    if not labels:
+    if not file.stat().st_size:
         raise ValueError(f"{file} is empty; expected lines of {FIELDS}, separated by tabs")
+    labels: list[int] = []
 
     def texts(column: int) -> Iterator[Array]:
         for line, fields in _lines(file):
+            if column == 3:
+                labels.append(_label(fields[0], file, line))
             text = _bytes(fields[column], file, line)[: options.max_length]
             yield np.frombuffer(text or b"\0", dtype=np.uint8)
 
     # One pass over the file for each tower: a pair is never held longer than it takes to write it.
-    pairs = Split.whole(
-        (scratch.ragged(texts(3)), scratch.ragged(texts(4))), np.array(labels, dtype=np.uint8)
-    )
+    towers = scratch.ragged(texts(3)), scratch.ragged(texts(4))
+    pairs = Split.whole(towers, np.array(labels, dtype=np.uint8))
     random = np.random.Generator(np.random.PCG64(options.order_seed))
     return pairs.part(random.permutation(len(pairs)))
 

@@ -31,6 +31,7 @@ USUAL_NAMES = {
     "target": ("target", "label", "class", "y"),
 }
 ROWS = 10_000  # parsed before they are written to disk
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class _Table:
             raise ValueError(
                 f"{self.file}:{line}: {len(row)} fields, but the header has {len(self.header)}"
             )
-        case, target = (self._text(line, row, part) for part in ("case", "target"))
+        case, target = self._text(line, row, "case"), self._text(line, row, "target")
         known, first = self.targets.setdefault(case, (target, line))
         if known != target:
             raise ValueError(
@@ -171,7 +172,7 @@ class _Table:
         number = self._numbers.setdefault(case, len(self._numbers))
         column = self.columns["time"]
         time = float(line) if column is None else self._time(line, row[column])
-        return number, line, time, tuple(self._value(line, row, i) for i in self.values)
+        return number, line, time, tuple([self._value(line, row, i) for i in self.values])
 
     def _text(self, line: int, row: list[str], part: str) -> str:
         column = self.columns[part]
@@ -184,21 +185,22 @@ class _Table:
         return text
 
     def _value(self, line: int, row: list[str], column: int) -> float:
-        text, name = row[column].strip(), self.header[column]
-        if text.lower() in MISSING:
-            raise ValueError(
-                f"{self.file}:{line}: column {name!r} has no value ({text!r}); fill it first"
-            )
+        text = row[column]
         try:
             number = float(text)
         except ValueError:
+            number = math.nan
+        if -LARGEST <= number <= LARGEST:
+            return number
+        where = f"{self.file}:{line}: column {self.header[column]!r} has"
+        if text.strip().lower() in MISSING:
+            raise ValueError(f"{where} no value ({text!r}); fill it first")
+        if math.isnan(number):
             raise ValueError(
-                f"{self.file}:{line}: column {name!r} has {text!r}, which is no number; "
-                "name the columns to read (values) if this is none of them"
-            ) from None
-        if not abs(number) <= np.finfo(np.float32).max:
-            raise ValueError(f"{self.file}:{line}: column {name!r} has {text}, which is too large")
-        return number
+                f"{where} {text!r}, which is no number; name the columns to read (values) if this "
+                "is none of them"
+            )
+        raise ValueError(f"{where} {text}, which is too large for float32")
 
     def _time(self, line: int, text: str) -> float:
         try:

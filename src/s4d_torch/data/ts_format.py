@@ -21,6 +21,7 @@ from s4d_torch.data.dataset import Array, Kind
 
 Missing = Literal["error", "interpolate"]
 NOT_A_NUMBER = frozenset({"?", "nan", ""})
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass
@@ -148,8 +149,8 @@ class SeriesFile:
             numbers = np.array([float(word) for word in words])
         except ValueError:
             numbers = np.array([self._number(line, word) for word in words])
-        if np.isinf(numbers.astype(np.float32)).any():
-            raise self._error(line, "an infinite number; expected finite ones that fit float32")
+        if (np.abs(numbers) > LARGEST).any():
+            raise self._error(line, "an infinite number, or one too large for float32")
         absent = np.isnan(numbers)
         if absent.any():
             if self.missing == "error":
