@@ -51,6 +51,7 @@ MODULES = {
         "pretrained",
         "model",
         "parameter_groups",
+        "baselines",
     ],
 }
 

@@ -261,13 +261,13 @@ for _column, (_name, _number, _summary) in enumerate(
             small=Hyperparameters(
                 n_layers=4,
                 d_model=32,
-                d_state=64,
+                d_state=32,
                 norm="layer",
                 prenorm=True,
                 dropout=0.0,
                 lr=0.01,
                 batch_size=32,
-                epochs=5,
+                epochs=8,
                 weight_decay=0.05,
             ),
             published={

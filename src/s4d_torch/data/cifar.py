@@ -109,12 +109,12 @@ SMALL = Hyperparameters(
     n_layers=4,
     d_model=64,
     d_state=32,
-    norm="layer",
+    norm="batch",
     prenorm=True,
     dropout=0.1,
     lr=0.01,
     batch_size=50,
-    epochs=2,
+    epochs=5,
     weight_decay=0.05,
 )
 # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for

@@ -60,7 +60,7 @@ register(
             n_layers=2,
             d_model=48,
             d_state=32,
-            norm="layer",
+            norm="batch",
             prenorm=True,
             dropout=0.1,
             lr=0.02,

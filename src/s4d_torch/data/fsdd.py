@@ -138,13 +138,13 @@ register(
         small=Hyperparameters(
             n_layers=4,
             d_model=32,
-            d_state=64,
-            norm="layer",
+            d_state=32,
+            norm="batch",
             prenorm=True,
             dropout=0.1,
             lr=0.01,
             batch_size=16,
-            epochs=8,
+            epochs=10,
             weight_decay=0.05,
         ),
     )

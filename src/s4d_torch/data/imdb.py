@@ -135,7 +135,7 @@ register(
             n_layers=4,
             d_model=64,
             d_state=32,
-            norm="layer",
+            norm="batch",
             prenorm=True,
             dropout=0.1,
             lr=0.005,

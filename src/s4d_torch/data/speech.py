@@ -216,13 +216,13 @@ register(
         small=Hyperparameters(
             n_layers=4,
             d_model=32,
-            d_state=64,
+            d_state=32,
             norm="batch",
             prenorm=True,
             dropout=0.0,
             lr=0.01,
             batch_size=16,
-            epochs=6,
+            epochs=12,
             weight_decay=0.05,
         ),
         # AR: causal models, which read off the last position; 8 kHz: trained at 16 kHz.

@@ -61,6 +61,10 @@ class RecurrentModel(Pretrained):
         )
         self.decoder = nn.Linear((1 + bidirectional) * d_model, d_output, **factory)
         draw_uniform(self, generator)
+        with torch.no_grad():  # gates that forget nothing at first, or long sequences teach nothing
+            for name, bias in self.lstm.named_parameters():
+                if name.startswith("bias_ih"):
+                    bias[d_model : 2 * d_model] = 1.0
 
     def forward(
         self,

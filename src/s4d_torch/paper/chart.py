@@ -1,6 +1,6 @@
 """Line charts as SVG text: for pages that open anywhere, without a network or a plotting library.
 
-Colours are classes (``s0`` to ``s7``) that the page's style sheet defines for light and dark; dashes
+Colours are classes (``s0`` to ``s7``) that the style sheet defines for light and dark; dashes
 tell the lines apart as well, for print and for eyes that see colours otherwise.
 """
 
