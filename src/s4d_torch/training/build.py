@@ -10,7 +10,7 @@ import torch
 
 from s4d_torch._registry import Registry
 from s4d_torch.data.dataset import Signature
-from s4d_torch.nn.baselines import RecurrentModel
+from s4d_torch.nn.baselines import ConvNet, RecurrentModel, ResNet, TransformerModel
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config
@@ -47,18 +47,48 @@ def state_space(config: Config, signature: Signature, factory: dict[str, Any]) -
     return SequenceModel(**ends, **options, towers=towers, method=method, **factory)
 
 
+def _frame(config: Config, signature: Signature) -> dict[str, Any]:
+    """What all baselines take from the config: sizes, dropout, and the ends of the model."""
+    model = config.model
+    return {
+        **_ends(signature),
+        "d_model": model.d_model,
+        "n_layers": model.n_layers,
+        "dropout": model.dropout,
+        "towers": signature.towers,
+    }
+
+
 @ARCHITECTURES.register("lstm")
 def lstm(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
     """An LSTM as wide as the config says; layers as many."""
-    if signature.towers != 1:
-        raise ValueError("the LSTM reads single sequences, not pairs; use architecture 'ssm'")
-    model = config.model
     return RecurrentModel(
-        **_ends(signature),
-        d_model=model.d_model,
-        n_layers=model.n_layers,
-        pooling=model.pooling,
+        **_frame(config, signature),
+        pooling=config.model.pooling,
         bidirectional=config.method.bidirectional,
-        dropout=model.dropout,
         **factory,
     )
+
+
+@ARCHITECTURES.register("transformer")
+def transformer(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
+    """Blocks of attention with heads of 16 features, or somewhat more where 16 does not divide."""
+    d_model = config.model.d_model
+    heads = next(n for n in range(max(1, d_model // 16), 0, -1) if d_model % n == 0)
+    frame = _frame(config, signature)
+    return TransformerModel(**frame, heads=heads, pooling=config.model.pooling, **factory)
+
+
+@ARCHITECTURES.register("convnet")
+def convnet(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
+    """The paper's ConvNet: d_model wide at first, with n_layers blocks (64 and 12 there).
+
+    It takes the mean over time whatever ``pooling`` says: its last position sees little.
+    """
+    return ConvNet(**_frame(config, signature), **factory)
+
+
+@ARCHITECTURES.register("resnet")
+def resnet(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
+    """A ResNet, d_model wide, with n_layers blocks (64 and 8 in the paper); pools as it does."""
+    return ResNet(**_frame(config, signature), **factory)

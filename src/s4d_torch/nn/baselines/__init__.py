@@ -1,0 +1,36 @@
+"""What a state space model is compared with: the same calls around other layers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from s4d_torch.nn.baselines.attention import TransformerModel
+from s4d_torch.nn.baselines.base import MODELS, Baseline
+from s4d_torch.nn.baselines.convolution import ConvNet, ResNet
+from s4d_torch.nn.baselines.recurrent import RecurrentModel
+from s4d_torch.nn.pretrained import CONFIG, Pretrained
+
+__all__ = [
+    "MODELS",
+    "Baseline",
+    "RecurrentModel",
+    "TransformerModel",
+    "ConvNet",
+    "ResNet",
+    "load_model",
+]
+
+
+def load_model(folder: str | os.PathLike[str], **options: Any) -> Pretrained:
+    """The model that ``save_pretrained`` wrote into ``folder``, of whatever class it is."""
+    config = Path(folder) / CONFIG
+    name = "SequenceModel"  # reports a missing or broken file in full
+    if config.is_file():
+        try:
+            name = json.loads(config.read_text(encoding="utf-8")).get("model", name)
+        except (ValueError, AttributeError):
+            name = "SequenceModel"
+    return MODELS[name].from_pretrained(folder, **options)

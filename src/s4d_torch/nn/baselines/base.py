@@ -1,0 +1,143 @@
+"""What all baselines share: how they are called, how they end, how their weights are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from s4d_torch._registry import Registry, unknown
+from s4d_torch.nn import validate
+from s4d_torch.nn.block import SequenceBatchNorm
+from s4d_torch.nn.layer import mask
+from s4d_torch.nn.model import ENCODERS, SequenceModel
+from s4d_torch.nn.pretrained import Pretrained, configurable
+
+MODELS: Registry[type[Pretrained]] = Registry("model")
+MODELS.register("SequenceModel", SequenceModel)
+
+POOLINGS = ("mean", "last")
+
+
+class Baseline(Pretrained):
+    """What all baselines share: ``features`` of one sequence each, then a decoder.
+
+    They are called as a :class:`SequenceModel` is. Padding does not change an output. ``towers=2``
+    reads pairs, (batch, 2, length, d_input), and decodes ``[a, b, a - b, a b]``. ``rate`` is
+    refused unless it is 1: none of them has a notion of a sampling rate.
+    """
+
+    kind: ClassVar[str]
+    encoder: nn.Module
+    decoder: nn.Module
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = {name: arguments[name] for name in configurable(type(self))}
+        for name in ("d_input", "d_output", "d_model", "n_layers", "towers"):
+            validate.positive_integer(name, self.config[name])
+        validate.fraction("dropout", self.config["dropout"])
+        validate.parameter_dtype(arguments["dtype"])
+        for name, options in {"encoder": ENCODERS, "pooling": POOLINGS}.items():
+            if self.config.get(name, options[0]) not in options:
+                raise ValueError(unknown(name, self.config[name], options))
+        if self.config["towers"] > 2:
+            raise ValueError(f"towers must be 1 or 2, got {self.config['towers']}")
+        self.towers: int = self.config["towers"]
+        self.factory = {name: arguments[name] for name in ("device", "dtype")}
+
+    def features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Encoded sequences (batch, length, d_model) -> (batch, features)."""
+        raise NotImplementedError
+
+    def finish(self, features: int, generator: Generator | None) -> None:
+        """Add the decoder, and draw all weights."""
+        d_model, d_output = self.config["d_model"], self.config["d_output"]
+        self.decoder = (
+            nn.Linear(features, d_output, **self.factory)
+            if self.towers == 1
+            else nn.Sequential(
+                nn.Linear(4 * features, d_model, **self.factory),
+                nn.GELU(),
+                nn.Linear(d_model, d_output, **self.factory),
+            )
+        )
+        draw_uniform(self, generator)
+
+    def forward(
+        self,
+        u: Tensor,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        rate: float = 1.0,
+        return_state: bool = False,
+    ) -> tuple[Tensor, None]:
+        """y (batch, d_output); there is no state to return."""
+        if rate != 1:
+            raise ValueError(
+                f"{self.kind} cannot change its sampling rate, got {rate}; leave out rate"
+            )
+        self._check(u)
+        shape = (u.shape[0],) if self.towers == 1 else (u.shape[0], 2)
+        lengths = validate.sequence_lengths(lengths, shape, u.shape[self.towers], u.device)
+        if lengths is not None:  # the padding may hold NaN, or numbers that are no tokens
+            valid = mask(lengths, u)
+            valid = valid if u.is_floating_point() else valid[..., 0]
+            u = torch.where(valid, u, torch.zeros_like(u))
+        if self.towers == 2:
+            u = u.flatten(0, 1)
+            lengths = None if lengths is None else lengths.flatten()
+        x = self.features(self.encoder(u if u.is_floating_point() else u.long()), lengths)
+        if self.towers == 2:
+            a, b = x.unflatten(0, (-1, 2)).unbind(1)
+            x = torch.cat([a, b, a - b, a * b], dim=-1)
+        y: Tensor = self.decoder(x)
+        return y, None
+
+    def _check(self, u: Tensor) -> None:
+        pair = "2, " if self.towers == 2 else ""
+        if self.config["encoder"] == "embedding":
+            validate.tokens("u", u, f"(batch, {pair}length)")
+        else:
+            dtype = next(self.parameters()).dtype
+            shape = f"(batch, {pair}length, d_input)"
+            validate.signal("u", u, shape, self.config["d_input"], dtype)
+        if self.towers == 2 and u.shape[1] != 2:
+            raise ValueError(f"u must be (batch, 2, length, ...), got {tuple(u.shape)}")
+
+
+def encode(encoder: str, d_input: int, d_model: int, factory: dict[str, Any]) -> nn.Module:
+    """The first layer: a linear map of signals, or a vector for each token."""
+    make = nn.Embedding if encoder == "embedding" else nn.Linear
+    return make(d_input, d_model, **factory)
+
+
+def pool(x: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
+    """x (batch, length, features) -> (batch, features): the valid part's mean, or its last."""
+    if pooling == "last":
+        last = -1 if lengths is None else lengths - 1
+        return x[torch.arange(len(x), device=x.device), last]
+    if lengths is None:
+        return x.mean(1)
+    return silent_ends(x, lengths).sum(1) / lengths[:, None]
+
+
+def silent_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x (batch, length, features) with zeros where sequences have ended."""
+    return x if lengths is None else torch.where(mask(lengths, x), x, 0.0)
+
+
+def draw_uniform(module: nn.Module, generator: Generator | None) -> None:
+    """torch's own start for weights, U(-1, 1) / sqrt(inputs), from a generator of the caller's."""
+    for child in module.modules():
+        own = list(child.parameters(recurse=False))
+        if isinstance(child, nn.LayerNorm | SequenceBatchNorm) or not own:
+            continue
+        inputs = child.hidden_size if isinstance(child, nn.LSTM) else own[0][0].numel()
+        scale = 1.0 if isinstance(child, nn.Embedding) else inputs**-0.5
+        with torch.no_grad():
+            for parameter in own:
+                drawn = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_((2 * drawn - 1) * scale)
