@@ -535,7 +535,7 @@ CHOICES = [
     ("C_init", "oficial", "official", "paper, official"),
     ("activation", "gleu", "gelu", "gelu, relu, silu, tanh, none"),
     ("mixing", "liner", "linear", "glu, linear, none"),
-    ("engine", "ftt", "fft", "auto, fft, chunk, scan"),
+    ("engine", "ftt", "fft", "auto, fft, direct, chunk, scan"),
 ]
 MODEL_CHOICES = [
     ("norm", "batc", "batch", "layer, batch, none"),

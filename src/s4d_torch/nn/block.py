@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
@@ -55,6 +56,7 @@ class SequenceBatchNorm(nn.Module):
         super().__init__()
         self.momentum, self.eps = momentum, eps
         self.processes = 1  # that train together: their batches are one
+        self.counts = True  # whether this process's batch is a part of that one
         self.weight = nn.Parameter(torch.ones(features, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(features, device=device, dtype=dtype))
         self.register_buffer("running_mean", torch.zeros(features, device=device, dtype=dtype))
@@ -77,6 +79,7 @@ class SequenceBatchNorm(nn.Module):
         valid = (
             torch.ones_like(x[..., :1], dtype=torch.bool) if lengths is None else mask(lengths, x)
         )
+        valid = valid & self.counts
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # bfloat16 has no digits for sums
         count = self._of_all(valid.sum().to(wide.dtype))
         mean = self._of_all(torch.where(valid, wide, 0.0).sum((0, 1))) / count
@@ -93,9 +96,7 @@ class SequenceBatchNorm(nn.Module):
         """The sum over all processes that train this model together; gradients go back to all."""
         if self.processes == 1:
             return x
-        from torch.distributed.nn.functional import all_reduce
-
-        total: Tensor = all_reduce(x)
+        total: Tensor = _SumOverProcesses.apply(x)
         return total
 
     def step(self, x: Tensor) -> Tensor:
@@ -105,6 +106,22 @@ class SequenceBatchNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """Each process has the sum; so each one's gradient is that of all their losses together."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        total = grad.clone(memory_format=torch.contiguous_format)  # it may be an expanded number
+        distributed.all_reduce(total)
+        return total
 
 
 class NoNorm(nn.Module):
@@ -180,11 +197,17 @@ class Block(nn.Module):
         lengths: Tensor | None = None,
         rate: float = 1.0,
         return_state: bool = True,
+        zero_padding: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """x (batch, length, d_model) -> the same shape, and the layer's state."""
         branch = self.norm(x, lengths) if self.prenorm else x
         branch, state = self.layer(
-            branch, state, lengths=lengths, rate=rate, return_state=return_state
+            branch,
+            state,
+            lengths=lengths,
+            rate=rate,
+            return_state=return_state,
+            zero_padding=zero_padding,
         )
         x = x + self.drop_path(self.dropout(branch))
         return (x if self.prenorm else self.norm(x, lengths)), state

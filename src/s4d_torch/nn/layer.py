@@ -43,10 +43,15 @@ class SequenceDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        if not self.tied:
+        if self.tied:
+            return x * nn.functional.dropout(torch.ones_like(x[:, :1]), self.p)
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
             return nn.functional.dropout(x, self.p)
-        mask = nn.functional.dropout(torch.ones_like(x[:, :1]), self.p)
-        return x * mask
+        # torch draws a number for each feature; 16 bits of one are enough, and much faster
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        dropped = min(round(self.p * 2**16), 2**16 - 1)
+        kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+        return (x * kept).mul_(2**16 / (2**16 - dropped))
 
     def extra_repr(self) -> str:
         return f"{self.p}, tied={self.tied}"
@@ -120,16 +125,25 @@ class Layer(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         rate: float = 1.0,
         return_state: bool = True,
+        zero_padding: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """u (batch, length, d_model) -> y of the same shape, and the state at the end.
 
-        See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate`` and ``return_state``.
+        See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate``, ``return_state`` and
+        ``zero_padding``.
         """
-        y, state = self.ssm(u, state, lengths=lengths, rate=rate, return_state=return_state)
+        y, state = self.ssm(
+            u,
+            state,
+            lengths=lengths,
+            rate=rate,
+            return_state=return_state,
+            zero_padding=zero_padding,
+        )
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", u if lengths is None else torch.where(mask(lengths, u), u, 0.0))
         y = self._mix(self.dropout(self.activation(y)))
-        if lengths is not None:
+        if lengths is not None and zero_padding:
             y = torch.where(mask(lengths, y), y, 0.0)
         return y, state
 

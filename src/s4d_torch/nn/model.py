@@ -154,7 +154,14 @@ class SequenceModel(Pretrained):
         ends = []
         for i, block in enumerate(self._each_block()):
             layer_state = None if state is None else state.layers[i]
-            x, end = block(x, layer_state, lengths=lengths, rate=rate, return_state=return_state)
+            x, end = block(
+                x,
+                layer_state,
+                lengths=lengths,
+                rate=rate,
+                return_state=return_state,
+                zero_padding=False,  # nobody reads it: pooling and the last line below see to that
+            )
             ends.append(end)
         x = self.norm(x, lengths)
         x, total, samples = self._pool(x, state, lengths)

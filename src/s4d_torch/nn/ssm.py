@@ -262,6 +262,7 @@ class SSM(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         rate: float = 1.0,
         return_state: bool = True,
+        zero_padding: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """``y, state``: the output and the state at the end of each sequence.
 
@@ -269,6 +270,8 @@ class SSM(nn.Module):
         batch: what lies beyond is ignored, and the output there is 0. ``rate`` multiplies dt: a
         model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
         saves the work of the end state and returns None for it, as a bidirectional module does.
+        ``zero_padding=False`` saves the zeros in the output, for a caller who ignores what lies
+        beyond the ends anyway; the padding of ``u`` has to be finite then.
         """
         validate.signal("u", u, "(batch, length, d_model)", self.d_model, self.raw_C.dtype)
         validate.sampling_rate(rate)
@@ -281,7 +284,8 @@ class SSM(nn.Module):
         with torch.autocast(u.device.type, enabled=False):
             x = u.to(self._compute_dtype)
             valid = None
-            if lengths is not None:
+            ahead = self.method.bidirectional  # padding would be heard
+            if lengths is not None and (zero_padding or return_state or ahead):
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
             source = Source(
@@ -298,7 +302,7 @@ class SSM(nn.Module):
                 y, state = run(
                     source, x, state, lengths, engine=self.engine, need_state=return_state
                 )
-            if valid is not None:
+            if valid is not None and zero_padding:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
 

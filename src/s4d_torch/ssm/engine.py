@@ -50,7 +50,9 @@ def choose(engine: str, source: Source, u: Tensor, *, carried: bool = True) -> s
     if engine != "auto":
         return engine
     if compiled and source.diagonal:
-        short = u.shape[1] <= SHORT and u.shape[0] >= MANY
+        # a traced graph should not depend on how many sequences it was traced with
+        tracing = torch.compiler.is_compiling()
+        short = not tracing and u.shape[1] <= SHORT and u.shape[0] >= MANY
         return "direct" if short and source.compiled_kernel and not carried else "scan"
     return "chunk" if u.device.type == "cpu" else "fft"
 
