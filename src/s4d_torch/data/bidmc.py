@@ -257,6 +257,9 @@ for _column, (_name, _number, _summary) in enumerate(
                 batch_size=32,
                 epochs=500,
                 weight_decay=0.05,
+                schedule="step",  # halved every 100 epochs
+                decay=0.5,
+                period=0.2,
             ),
             small=Hyperparameters(
                 n_layers=4,

@@ -99,6 +99,13 @@ class Split:
         """The rows at these positions of this split."""
         return replace(self, index=self.index[positions])
 
+    def lengths(self) -> Array | None:
+        """How many samples each sequence has, the longer of a pair; None if all have as many."""
+        if not any(tower.ragged for tower in self.inputs):
+            return None
+        longest: Array = np.max([tower.lengths(self.index) for tower in self.inputs], axis=0)
+        return longest
+
     def labels(self) -> Array:
         """The targets of this split, in its order."""
         return np.asarray(self.targets[self.index])

@@ -31,6 +31,9 @@ class Hyperparameters:
     dt_max: float = 1e-1
     bidirectional: bool = True
     pooling: Literal["mean", "last"] = "mean"
+    schedule: str = "cosine"
+    decay: float = 0.1
+    period: float = 0.3
 
 
 @dataclass(frozen=True)
