@@ -105,7 +105,7 @@ VARIANTS: dict[str, Change] = {
 }
 
 
-def _numbers(columns: Sequence[str], table: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def numbers(columns: Sequence[str], table: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Rows of numbers as text, ``a | b | c``; a dash for none."""
     return {
         row: {
@@ -141,7 +141,7 @@ recipe(
             "trained B, Vandermonde": method(init="inv", discretization="zoh"),
         },
         ABLATION,
-        _numbers(
+        numbers(
             _ABLATION,
             {
                 "frozen B, softmax": "85.04 (0.22) | 89.80 (0.21) | 0.1299 (0.0048)",
@@ -168,7 +168,7 @@ recipe(
             for constraint, shown in _PARTS.items()
         },
         ABLATION,
-        _numbers(
+        numbers(
             _ABLATION,
             {
                 "bilinear, exp": "85.20 (0.18) | 89.52 (0.01) | 0.1193 (0.0069)",
@@ -283,7 +283,7 @@ recipe(
             Column("BIDMC (RR)", "bidmc-rr"),
             Column("BIDMC (SpO2)", "bidmc-spo2"),
         ],
-        _numbers(
+        numbers(
             _LARGE,
             {
                 "S4-LegS": "91.80 (0.43)|96.08 (0.15)|0.332 (0.013)|0.247 (0.062)|0.090 (0.006)",
@@ -303,7 +303,7 @@ recipe(
         speech_ar,
         VARIANTS,
         [Column("SC (AR)", "sc35")],
-        _numbers(
+        numbers(
             ["SC (AR)"],
             {
                 "S4-LegS": "93.60 (0.13)",
