@@ -96,7 +96,7 @@ class SequenceBatchNorm(nn.Module):
         """The sum over all processes that train this model together; gradients go back to all."""
         if self.processes == 1:
             return x
-        total: Tensor = _SumOverProcesses.apply(x)
+        total: Tensor = _SumOverProcesses.apply(x)  # type: ignore[no-untyped-call]
         return total
 
     def step(self, x: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class _SumOverProcesses(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         total = grad.clone(memory_format=torch.contiguous_format)  # it may be an expanded number
         distributed.all_reduce(total)
         return total

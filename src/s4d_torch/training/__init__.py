@@ -9,6 +9,7 @@ from s4d_torch.training.config import (
 )
 from s4d_torch.training.guard import DivergenceError, Interrupted
 from s4d_torch.training.metrics import METRICS, Metric
+from s4d_torch.training.processes import LostProcessError
 from s4d_torch.training.progress import Progress, Reporter
 from s4d_torch.training.run import Run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
@@ -17,6 +18,7 @@ __all__ = [
     "Config",
     "DivergenceError",
     "Interrupted",
+    "LostProcessError",
     "METRICS",
     "Metric",
     "ModelConfig",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -11,15 +11,22 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Batch, Dataset
 from s4d_torch.training.processes import Processes
 
+POOL = 16  # batches that are sorted by length together
+
 
 @dataclass(frozen=True)
 class Order:
-    """Batches of positions 0 to count - 1, shuffled anew in each epoch."""
+    """Batches of positions 0 to count - 1, shuffled anew in each epoch.
+
+    With ``lengths``, sequences of like length meet in a batch, so that little of it is padding:
+    each pool of ``POOL`` batches is sorted, and the batches are shuffled again.
+    """
 
     count: int
     batch_size: int
     accumulate: int
     seed: int
+    lengths: Array | None = None
 
     @property
     def steps(self) -> int:
@@ -30,7 +37,14 @@ class Order:
         """For each step of the epoch its batches, as many as are added up before it."""
         random = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         order = random.permutation(self.count)
+        if self.lengths is not None:
+            size = POOL * self.batch_size
+            pools = [order[i : i + size] for i in range(0, self.count, size)]
+            sort = [np.argsort(self.lengths[pool], kind="stable") for pool in pools]
+            order = np.concatenate([pool[by] for pool, by in zip(pools, sort, strict=True)])
         batches = [order[i : i + self.batch_size] for i in range(0, self.count, self.batch_size)]
+        if self.lengths is not None:
+            batches = [batches[i] for i in random.permutation(len(batches))]
         return [batches[i : i + self.accumulate] for i in range(0, len(batches), self.accumulate)]
 
 
@@ -44,10 +58,10 @@ class Part:
 
 def feed(
     dataset: Dataset, steps: list[list[Array]], processes: Processes
-) -> Iterator[tuple[list[Part], int]]:
+) -> Generator[tuple[list[Part], int], None, None]:
     """For each step its parts and how many sequences all processes see in it.
 
-    The next step is read while the current one is computed.
+    The next step is read while the current one is computed. Close it: then no thread is left.
     """
 
     def read(step: list[Array]) -> tuple[list[Part], int]:

@@ -41,8 +41,6 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, by
     Everything is on the disk before the name appears. If that fails, what was there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(".writing-*"):  # of a process that was killed while it wrote
-        shutil.rmtree(leftover, ignore_errors=True)
     place = folder / _name(checkpoint.step)
     contents = {
         **files,
@@ -69,29 +67,65 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, by
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for old in sorted(folder.glob("step-*"))[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    tidy(folder, checkpoint.step)
     return place
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are named in a warning and passed over."""
-    for place in sorted(folder.glob("step-*"), reverse=True):
+    """The newest checkpoint that is whole; damaged ones are named in a warning and passed over.
+
+    None if there is none at all. If all are damaged that is an error: to begin anew would
+    overwrite the scores and the best weights that are still there.
+    """
+    places = sorted(folder.glob("step-*"), reverse=True)
+    for place in places:
         try:
             return _read(place)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError) as error:
             warnings.warn(
                 f"the checkpoint {place.name} is damaged ({error}); trying the one before",
                 stacklevel=2,
             )
+    if places:
+        raise ValueError(
+            f"all checkpoints in {folder} are damaged; put a copy of one there, or remove the "
+            "folder to begin anew"
+        )
     return None
+
+
+def newest_step(folder: Path) -> int | None:
+    """The step of the newest checkpoint, whole or not."""
+    return max((int(x.name.removeprefix("step-")) for x in folder.glob("step-*")), default=None)
+
+
+def read_checkpoint(folder: Path, step: int) -> Checkpoint:
+    """The checkpoint of a step; a damaged one is an error."""
+    return _read(folder / _name(step))
+
+
+def tidy(folder: Path, step: int) -> None:
+    """Keep the newest two checkpoints up to ``step``, where the run stands.
+
+    Later ones are damaged, or the run would stand there. What a killed process was writing goes.
+    """
+    places = sorted(folder.glob("step-*"))
+    kept = [place for place in places if place.name <= _name(step)][-KEPT:]
+    for place in [*places, *folder.glob(".writing-*")]:
+        if place not in kept:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _read(place: Path) -> Checkpoint:
     sealed = json.loads((place / MANIFEST).read_text())
-    if sha256(sealed["manifest"].encode()).hexdigest() != sealed["sha256"]:
+    match sealed:
+        case {"manifest": str(described), "sha256": str(digest)}:
+            pass
+        case _:
+            raise ValueError(f"{MANIFEST} is no manifest")
+    if sha256(described.encode()).hexdigest() != digest:
         raise ValueError(f"{MANIFEST} does not match its checksum")
-    manifest = json.loads(sealed["manifest"])
+    manifest = json.loads(described)
     tensors = {}
     for name, digest in manifest["files"].items():
         content = (place / name).read_bytes()

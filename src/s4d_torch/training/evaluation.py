@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,33 +56,44 @@ def predict(
     rate: float = 1.0,
     processes: Processes = Processes(),  # noqa: B008  frozen
 ) -> tuple[Tensor, Tensor]:
-    """Outputs (n, outputs) and targets (n,) for all of a split, as the model sees both."""
+    """Outputs (n, outputs) and targets (n,) for all of a split, as the model sees both.
+
+    Sequences are taken in the order of their lengths, so that little of a batch is padding.
+    """
     if not len(split):
         raise ValueError("there are no sequences to evaluate: the split is empty")
     was_training = model.training
     model.eval()
     outputs, targets = [], []
+    lengths = split.lengths()
+    order = np.arange(len(split)) if lengths is None else np.argsort(lengths, kind="stable")
     try:
-        own = processes.share(np.arange(len(split)))
-        for first in range(0, len(own), batch_size):
-            batch = dataset.batch(split, own[first : first + batch_size])
+        own = processes.share(order)
+        # as many calls in each process: one that holds shards needs the others in every call
+        for first in range(0, -(-len(split) // processes.count), batch_size):
+            part = own[first : first + batch_size]
+            batch = dataset.batch(split, part if len(part) else np.arange(1))
             moved = batch if device is None else batch.to(device)
-            outputs.append(call(model, moved, precision=precision, rate=rate).cpu())
-            targets.append(batch.targets)
+            answer = call(model, moved, precision=precision, rate=rate).cpu()
+            outputs.append(answer[: len(part)])
+            targets.append(batch.targets[: len(part)])
     finally:
         model.train(was_training)
-    empty = torch.zeros(0, dataset.signature.outputs), torch.zeros(0)
-    whole = [torch.cat(outputs), torch.cat(targets)] if outputs else list(empty)
-    return processes.gather(whole[0], len(split)), processes.gather(whole[1], len(split))
+    total, back = len(split), torch.from_numpy(np.argsort(order))
+    found = (processes.gather(torch.cat(rows), total)[back] for rows in (outputs, targets))
+    return next(found), next(found)
 
 
 def score(outputs: Tensor, targets: Tensor, signature: Signature) -> Evaluation:
-    """The loss and all scores of predictions; those of a regression in the targets' own unit."""
+    """The loss and all scores of predictions; those of a regression in the targets' own unit.
+
+    Predictions that are no numbers have no score, whatever class they would seem to name.
+    """
     loss = loss_sum(outputs.double(), targets, signature).item() / len(targets)
     if signature.kind == "regression":
         outputs, targets = (physical(x, signature) for x in (outputs[:, 0], targets))
     scores = {
-        name: metric.score(outputs, targets)
+        name: math.nan if outputs.isnan().any() else metric.score(outputs, targets)
         for name, metric in METRICS.items()
         if metric.kind == signature.kind
     }

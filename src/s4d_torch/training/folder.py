@@ -21,7 +21,8 @@ import torch
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
-from s4d_torch.nn.pretrained import write_atomically
+from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
+from s4d_torch.nn.pretrained import WEIGHTS, write_atomically
 from s4d_torch.training.config import Config, differences
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
@@ -46,23 +47,32 @@ class RunFolder:
 
     def claim(self, config: Config) -> None:
         """Take the folder for this config; refused if it holds a run of another."""
+        self.check(config)
+        for place in (self.path, self.best):
+            for leftover in _unfinished(place):
+                leftover.unlink()
+        if not (self.path / CONFIG).exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write_json(CONFIG, config.to_json())
+
+    def check(self, config: Config) -> None:
+        """Refuse a folder that :meth:`claim` would refuse, and leave it as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(f"{self.path} is a file; name a folder for the run")
-        wanted = config.to_json()
         if (self.path / CONFIG).exists():
-            if changes := differences(_read_json(self.path / CONFIG), wanted):
+            if changes := differences(_read_json(self.path / CONFIG), config.to_json()):
                 listed = "".join(f"\n  {change}" for change in changes)
                 raise OtherConfigError(
                     f"{self.path} holds a run of another config:{listed}\n"
                     "run the same command again to go on with it, or name another folder (--out)"
                 )
-        else:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if any(entry.name != ".lock" for entry in self.path.iterdir()):
-                raise FileExistsError(
-                    f"{self.path} is not empty and holds no run; name a new folder (--out)"
-                )
-            self.write_json(CONFIG, wanted)
+        elif self.path.exists() and (
+            {entry.name for entry in self.path.iterdir()}
+            - {".lock", *(leftover.name for leftover in _unfinished(self.path))}
+        ):
+            raise FileExistsError(
+                f"{self.path} is not empty and holds no run; name a new folder (--out)"
+            )
 
     def config(self) -> Config:
         if not (self.path / CONFIG).is_file():
@@ -88,8 +98,8 @@ class RunFolder:
         path = self.path / METRICS
         if not path.exists():
             return []
-        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
-        return [row for row in reader if None not in row.values() and None not in row]
+        text = path.read_text(encoding="utf-8")
+        return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
 
     def keep_rows(self, until: int) -> None:
         """Forget the rows after step ``until``: they are about to be written again."""
@@ -131,11 +141,13 @@ class RunFolder:
         with (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 raise BlockingIOError(
                     f"another process is training in {self.path}; wait for it, or name another "
                     "folder (--out)"
                 ) from error
+            except OSError:  # a file system without locks, as on some clusters
+                pass
             yield
 
 
@@ -179,6 +191,12 @@ def _commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if tracked.returncode == 0 else None
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """Files that :func:`write_atomically` was writing when its process was killed."""
+    names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS, MODEL_CONFIG)
+    return [path for name in names for path in folder.glob(f".{name}.????????")]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from s4d_torch.training.sharing import whole
 
 
 class DivergenceError(RuntimeError):
@@ -21,11 +23,15 @@ class Interrupted(KeyboardInterrupt):
     """The run was stopped by the user after saving; the message says how to go on."""
 
 
-def blame(model: nn.Module, forward: Callable[[], object]) -> str:
-    """The first thing that is not finite: a weight, a layer's output, or a gradient."""
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            return f"the parameter {name}"
+def blame(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
+    """The first thing that is not finite: 0 a weight, 1 a layer's output, 2 a gradient, 3 the loss.
+
+    Processes see different data: that which is nearer to the start of the trouble knows more.
+    """
+    if weight := first_bad(dict(model.named_parameters())):
+        return 0, f"the parameter {weight}"
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    gradient = first_bad(grads)  # asked for in all processes, which may hold shards
     first: list[str] = []
 
     def watch(name: str) -> Callable[..., None]:
@@ -44,11 +50,20 @@ def blame(model: nn.Module, forward: Callable[[], object]) -> str:
         for handle in handles:
             handle.remove()
     if first:
-        return f"the output of {first[0]}"
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-            return f"the gradient of {name}"
-    return "the loss"
+        return 1, f"the output of {first[0]}"
+    return (2, f"the gradient of {gradient}") if gradient else (3, "the loss")
+
+
+def first_bad(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that is not finite."""
+    return next((name for name, x in tensors.items() if not torch.isfinite(whole(x)).all()), None)
+
+
+@contextmanager
+def own_random_numbers(device: torch.device) -> Iterator[None]:
+    """The caller's random numbers go on afterwards as if nothing had been drawn."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -13,8 +14,15 @@ from torch import Tensor
 
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
-from s4d_torch.training.folder import RunFolder
+from s4d_torch.training.checkpoint import (
+    Checkpoint,
+    newest_checkpoint,
+    newest_step,
+    read_checkpoint,
+    save_checkpoint,
+    tidy,
+)
+from s4d_torch.training.folder import SUMMARY, RunFolder
 from s4d_torch.training.processes import Processes
 from s4d_torch.training.sharing import whole
 
@@ -53,6 +61,9 @@ class Keeper:
         """Keep the scores of an epoch."""
         self.rows.append(dict(row))
 
+    def finish(self, summary: Mapping[str, Any], processes: Processes) -> None:
+        """The run is done; this came of it."""
+
     def where_to_go_on(self) -> str:
         """A sentence for a run that stops early."""
         return "Nothing was saved: the run has no folder."
@@ -65,23 +76,23 @@ class FolderKeeper(Keeper):
         super().__init__()
         self.folder, self.minutes = folder, minutes
         self.saved_at = time.monotonic()
-        self.saved_step: int | None = None
 
     def newest(self, processes: Processes) -> Checkpoint | None:
         found = newest_checkpoint(self.folder.checkpoints) if processes.writes else None
         step = processes.from_first(None if found is None else found.step)
-        if step is not None and not processes.writes:
-            found = newest_checkpoint(self.folder.checkpoints)
-            if found is None or found.step != step:
+        if step is not None and found is None:
+            try:
+                found = read_checkpoint(self.folder.checkpoints, step)
+            except (OSError, ValueError) as error:
                 raise FileNotFoundError(
                     f"process {processes.rank} cannot read the checkpoint of step {step} in "
-                    f"{self.folder.path}; all machines need the same folder"
-                )
-        self.saved_step = step
+                    f"{self.folder.path} ({error}); all machines need the same folder"
+                ) from error
         return found
 
     def begin(self, step: int, processes: Processes) -> None:
         if processes.writes:
+            tidy(self.folder.checkpoints, step)
             self.folder.keep_rows(step)
         self.rows = [dict(row) for row in self.folder.rows()] if processes.writes else []
         self.saved_at = time.monotonic()
@@ -91,20 +102,15 @@ class FolderKeeper(Keeper):
 
     def save(self, checkpoint: Checkpoint, processes: Processes) -> None:
         if processes.writes:
-            try:
+            with self._writing(f"the checkpoint of step {checkpoint.step}"):
                 save_checkpoint(self.folder.checkpoints, checkpoint, {})
-            except OSError as error:
-                raise OSError(
-                    error.errno,
-                    f"the checkpoint of step {checkpoint.step} could not be written "
-                    f"({error.strerror}). {self.where_to_go_on()}",
-                ) from error
-        self.saved_at, self.saved_step = time.monotonic(), checkpoint.step
+        self.saved_at = time.monotonic()
 
     def keep_best(self, model: Pretrained, processes: Processes) -> None:
         weights = {name: whole(x) for name, x in model.state_dict().items()}
         if processes.writes:
-            with_weights(model, weights).save_pretrained(self.folder.best)
+            with self._writing("the best weights"):
+                with_weights(model, weights).save_pretrained(self.folder.best)
         processes.wait()
 
     def best_model(self) -> Pretrained | None:
@@ -113,13 +119,31 @@ class FolderKeeper(Keeper):
     def add_row(self, row: Mapping[str, Any], processes: Processes) -> None:
         super().add_row(row, processes)
         if processes.writes:
-            self.folder.add_row(row)
+            with self._writing("the scores"):
+                self.folder.add_row(row)
+
+    def finish(self, summary: Mapping[str, Any], processes: Processes) -> None:
+        if processes.writes:
+            with self._writing("the summary"):
+                self.folder.write_json(SUMMARY, summary)
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        """A disk that is full, or gone, ends the run; what was saved before is as it was."""
+        try:
+            yield
+        except OSError as error:
+            message = f"{what} could not be written ({error.strerror}). {self.where_to_go_on()}"
+            raise OSError(error.errno, message) from error
 
     def where_to_go_on(self) -> str:
-        kept = "There is no checkpoint yet"
-        if self.saved_step is not None:
-            kept = f"The checkpoint of step {self.saved_step} is in {self.folder.path}"
-        return f"{kept}; run the same command again to go on from there."
+        step = newest_step(self.folder.checkpoints)
+        if step is None:
+            return "There is no checkpoint yet; run the same command again to begin anew."
+        return (
+            f"The checkpoint of step {step} is in {self.folder.path}; run the same command again "
+            "to go on from there."
+        )
 
 
 def with_weights(model: Pretrained, weights: Mapping[str, Tensor]) -> Pretrained:

@@ -7,8 +7,9 @@ So a run that was broken off goes on bit by bit as if it had not been.
 
 from __future__ import annotations
 
+import math
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.processes import Processes
 from s4d_torch.training.progress import Progress, Reporter
 from s4d_torch.training.schedule import factor
-from s4d_torch.training.sharing import distribute, load_into, whole, without_sync
+from s4d_torch.training.sharing import distribute, load_into, taking_part, whole, without_sync
 
 PATIENCE = 20  # bad batches in a row that are skipped, if they are, before giving up
 
@@ -69,6 +70,9 @@ class Trainer:
         reporter: Reporter | None = None,
         shard: bool = False,
     ) -> None:
+        for name, split in dataset.splits.items():
+            if not len(split):
+                raise ValueError(f"there is nothing to train on: the {name} split is empty")
         training, optimizer = config.training, config.optimizer
         self.config, self.dataset, self.keeper = config, dataset, keeper
         self.device, self.processes = device, processes
@@ -82,7 +86,11 @@ class Trainer:
         self.optimizer = AdamW(groups, lr=optimizer.lr)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.order = Order(
-            len(dataset.train), training.batch_size, optimizer.accumulate, training.seed
+            len(dataset.train),
+            training.batch_size,
+            optimizer.accumulate,
+            training.seed,
+            dataset.train.lengths(),
         )
         self.steps = training.epochs * self.order.steps
         self.metric_name = config.metric(dataset.signature.kind)
@@ -96,19 +104,20 @@ class Trainer:
         """All epochs that are left; the best weights are with the keeper then."""
         self._resume()
         now = self.standing
-        with guard.listening() as asked_to_stop, torch.random.fork_rng():
+        with guard.listening() as asked_to_stop:
             while not now.finished:
                 epoch, done = divmod(now.step, self.order.steps)
                 batches = feed(self.dataset, self.order.epoch(epoch)[done:], self.processes)
-                for parts, count in batches:
-                    began = time.perf_counter()
-                    self._step(parts, count)
-                    now.step += 1
-                    if now.step % self.order.steps == 0:
-                        self._end_epoch(epoch)
-                    now.seconds += time.perf_counter() - began
-                    self._keep(asked_to_stop())
-                    self._report(epoch, count, time.perf_counter() - began)
+                with closing(batches):
+                    for parts, count in batches:
+                        began = time.perf_counter()
+                        self._step(parts, count)
+                        now.step += 1
+                        if now.step % self.order.steps == 0:
+                            self._end_epoch(epoch)
+                        now.seconds += time.perf_counter() - began
+                        self._keep(asked_to_stop())
+                        self._report(epoch, count, time.perf_counter() - began)
 
     def _step(self, parts: list[Part], count: int) -> None:
         now, step = self.standing, self.standing.step
@@ -117,6 +126,7 @@ class Trainer:
         self.lr = self._set_rates(step)
         self.model.train()
         self.optimizer.zero_grad()
+        statistics = [buffer.clone() for buffer in self.model.buffers()]
         loss = torch.zeros((), dtype=torch.float64)
         for i, part in enumerate(parts):
             quiet = without_sync(self.wrapped) if i < len(parts) - 1 else nullcontext()
@@ -126,6 +136,8 @@ class Trainer:
         norm = whole(get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None))
         if not (np.isfinite(total) and torch.isfinite(norm)):
             self._bad_batch(parts, total, norm)
+            for buffer, before in zip(self.model.buffers(), statistics, strict=True):
+                buffer.copy_(before)  # a batch that is left out leaves no trace
             return
         now.skipped_in_a_row = 0
         self._clip(norm)
@@ -138,12 +150,9 @@ class Trainer:
 
     def _backward(self, part: Part, count: int) -> Tensor:
         """Add the gradients of one part; its loss, summed."""
-        training = self.config.training
-        batch = part.batch.to(self.device)
-        outputs = call(self.wrapped, batch, precision=training.precision)
-        loss = part.weight * loss_sum(
-            outputs, batch.targets, self.dataset.signature, training.label_smoothing
-        )
+        outputs, targets = self._outputs(self.wrapped, part)
+        smoothing = self.config.training.label_smoothing
+        loss = part.weight * loss_sum(outputs, targets, self.dataset.signature, smoothing)
         # processes average their gradients: then the factor makes it the mean over all sequences
         (loss * (self.processes.count / count)).backward()
         return loss.detach().double().cpu()
@@ -164,23 +173,28 @@ class Trainer:
 
     def _bad_batch(self, parts: list[Part], loss: float, norm: Tensor) -> None:
         now = self.standing
-        where = guard.blame(self.model, lambda: [self._outputs(part) for part in parts])
+        seen = guard.blame(self.model, lambda: [self._outputs(self.model, part) for part in parts])
+        _, where = min(self.processes.each(seen), key=lambda one: one[0])
         found = f"step {now.step + 1}: the loss is {loss:.3g}, the gradient's norm {norm:.3g}; "
         found += f"the first that is not finite is {where}"
         now.skipped += 1
         now.skipped_in_a_row += 1
         if not self.config.training.skip_bad_batches or now.skipped_in_a_row >= PATIENCE:
-            raise guard.DivergenceError(
-                f"{found}. {self.keeper.where_to_go_on()} A smaller --optimizer.lr or "
-                "--optimizer.clip 1 may help; --training.skip-bad-batches leaves such batches out."
-            )
+            raise self._diverged(found)
         self.reporter.message(f"{found}; the batch was skipped")
         self.optimizer.zero_grad()
 
-    def _outputs(self, part: Part) -> Tensor:
-        return call(
-            self.model, part.batch.to(self.device), precision=self.config.training.precision
+    def _diverged(self, found: str) -> guard.DivergenceError:
+        return guard.DivergenceError(
+            f"{found}. {self.keeper.where_to_go_on()} A smaller --optimizer.lr or "
+            "--optimizer.clip 1 may help; --training.skip-bad-batches leaves bad batches out."
         )
+
+    def _outputs(self, model: torch.nn.Module, part: Part) -> tuple[Tensor, Tensor]:
+        """What ``model`` makes of a part, and what it should."""
+        batch = part.batch.to(self.device)
+        with taking_part(self.model, part.weight > 0):
+            return call(model, batch, precision=self.config.training.precision), batch.targets
 
     # -- epochs ------------------------------------------------------------------------------------
 
@@ -193,7 +207,7 @@ class Trainer:
             "epoch": epoch + 1,
             "step": now.step,
             "lr": self.lr,
-            "train_loss": now.loss_sum / max(1, now.loss_count),
+            "train_loss": now.loss_sum / now.loss_count if now.loss_count else math.nan,
             "validation_loss": found.loss,
             **{f"validation_{name}": value for name, value in found.scores.items()},
         }
@@ -209,7 +223,7 @@ class Trainer:
     def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
         """The scores of ``model`` on a split, computed by all processes together."""
         outputs, targets = predict(
-            self.wrapped if model is self.model else model,
+            model,
             self.dataset,
             self.dataset.splits[split],
             batch_size=max(1, self.config.training.batch_size // self.processes.count),
@@ -218,7 +232,8 @@ class Trainer:
             rate=rate,
             processes=self.processes,
         )
-        return score(outputs, targets, self.dataset.signature)
+        found = score(outputs, targets, self.dataset.signature)
+        return self.processes.from_first(found)  # decisions follow from it
 
     # -- keeping and going on ----------------------------------------------------------------------
 
@@ -228,6 +243,7 @@ class Trainer:
         if stop or due or ended:
             self.keeper.save(self._checkpoint(), self.processes)
         if stop and not self.standing.finished:
+            self.processes.wait()  # until the checkpoint is written
             raise guard.Interrupted(
                 f"stopped after step {self.standing.step} of {self.steps}. "
                 f"{self.keeper.where_to_go_on()}"
@@ -240,6 +256,8 @@ class Trainer:
         }
         if self.average is not None:
             tensors["average"] = dict(self.average.model.state_dict())
+        if bad := guard.first_bad(tensors["model"]):
+            raise self._diverged(f"step {self.standing.step}: {bad} is not finite any more")
         return Checkpoint(self.standing.step, tensors, asdict(self.standing))
 
     def _resume(self) -> None:

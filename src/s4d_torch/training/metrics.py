@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -59,24 +60,29 @@ def f1(scores: Tensor, classes: Tensor) -> float:
 
 @_metric("auroc", "classification", higher_is_better=True)
 def auroc(scores: Tensor, classes: Tensor) -> float:
-    """The chance that a class scores higher where it is true; averaged over classes, ties half.
+    """The chance that a class is more probable where it is true; averaged over classes, ties half.
 
     NaN if there is only one class.
     """
     areas = []
     for k in range(scores.shape[-1]) if scores.shape[-1] > 2 else (1,):
-        margin = scores[:, k] if scores.shape[-1] > 2 else scores[:, 1] - scores[:, 0]
         positive = classes == k
         ups = int(positive.sum())
         if 0 < ups < len(classes):
-            ranks = _ranks(margin)[positive].sum().item()
+            ranks = _ranks(_log_odds(scores.double(), k))[positive].sum().item()
             areas.append((ranks - ups * (ups + 1) / 2) / (ups * (len(classes) - ups)))
     return math.fsum(areas) / len(areas) if areas else math.nan
 
 
+def _log_odds(scores: Tensor, k: int) -> Tensor:
+    """``log p_k / (1 - p_k)``: orders as p_k = softmax(scores)_k does, and never saturates."""
+    others = torch.cat([scores[:, :k], scores[:, k + 1 :]], dim=1)
+    return scores[:, k] - others.logsumexp(1)
+
+
 def _ranks(values: Tensor) -> Tensor:
     """Ranks from 1; equal values share the mean of theirs."""
-    _, place, counts = values.double().unique(return_inverse=True, return_counts=True)
+    _, place, counts = values.unique(return_inverse=True, return_counts=True)
     last = counts.cumsum(0)
     return (last - (counts - 1) / 2)[place].double()
 

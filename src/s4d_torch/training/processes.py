@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,20 +53,44 @@ class Processes:
             distributed.all_reduce(value)
         return value
 
+    def each(self, value: T) -> list[T]:
+        """What every process has, by rank."""
+        if self.count == 1:
+            return [value]
+        values: list[Any] = [None] * self.count
+        distributed.all_gather_object(values, value)
+        return values
+
     def gather(self, rows: Tensor, total: int) -> Tensor:
         """Undo :meth:`share` for rows computed from it: all ``total`` rows, in their order."""
         if self.count == 1:
             return rows
-        parts: list[Any] = [None] * self.count
-        distributed.all_gather_object(parts, rows)
         whole = rows.new_empty(total, *rows.shape[1:])
-        for rank, part in enumerate(parts):
+        for rank, part in enumerate(self.each(rows)):
             whole[rank :: self.count] = part
         return whole
 
     def wait(self) -> None:
         if self.count > 1:
             distributed.barrier()
+
+
+class LostProcessError(ConnectionError):
+    """Another process of the run has died or cannot be reached; the message says how to go on."""
+
+
+@contextmanager
+def noticing_the_lost(advice: Callable[[], str]) -> Iterator[None]:
+    """A connection that breaks means that another process is gone: say so, and what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        # gloo's errors have no type of their own
+        if not (isinstance(error, distributed.DistError) or "gloo" in str(error)):
+            raise
+        raise LostProcessError(
+            f"another process of this run has ended or cannot be reached. {advice()}"
+        ) from error
 
 
 @contextmanager
@@ -79,7 +103,8 @@ def joined(device: torch.device) -> Iterator[Processes]:
             distributed.get_world_size() if distributed.is_initialized() else 1,
         )
         return
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    # beside the gradients there are small things to agree on, which are on the CPU
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     distributed.init_process_group(backend, timeout=PATIENCE)
     try:
         yield Processes(distributed.get_rank(), count)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,13 +18,14 @@ from s4d_torch.data.dataset import Dataset, Signature
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
 from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.training import guard
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import Config, default_config
-from s4d_torch.training.evaluation import Evaluation, predict, score
-from s4d_torch.training.folder import SUMMARY, RunFolder
+from s4d_torch.training.evaluation import Evaluation, physical, predict, score
+from s4d_torch.training.folder import RunFolder
 from s4d_torch.training.keeper import FolderKeeper, Keeper
 from s4d_torch.training.loop import Trainer
-from s4d_torch.training.processes import Processes, joined, local_device
+from s4d_torch.training.processes import Processes, joined, local_device, noticing_the_lost
 from s4d_torch.training.progress import Reporter
 
 
@@ -140,22 +142,38 @@ def train_on(
 ) -> Run:
     """:func:`train` on data that is already there."""
     where = local_device(device)
-    reporter = reporter or Reporter()
-    with joined(where) as processes:
+    with joined(where) as processes, guard.own_random_numbers(where):
+        if reporter is None or not processes.writes:
+            reporter = Reporter()
         folder = None if out is None else RunFolder(out)
-        if folder is None:
-            return _train(dataset, config, Keeper(), None, where, processes, reporter, shard)
-        if not processes.writes:
-            processes.wait()  # until rank 0 has taken the folder
-            keeper = FolderKeeper(folder, checkpoint_minutes)
-            return _train(dataset, config, keeper, folder, where, processes, Reporter(), shard)
-        with folder.locked():
-            folder.claim(config)
-            if folder.summary() is None:
-                folder.describe(dataset.signature)
-            processes.wait()
-            keeper = FolderKeeper(folder, checkpoint_minutes)
+        keeper = Keeper() if folder is None else FolderKeeper(folder, checkpoint_minutes)
+        with (
+            noticing_the_lost(keeper.where_to_go_on),
+            _taken(folder, config, dataset.signature, processes),
+        ):
             return _train(dataset, config, keeper, folder, where, processes, reporter, shard)
+
+
+@contextmanager
+def _taken(
+    folder: RunFolder | None, config: Config, signature: Signature, processes: Processes
+) -> Iterator[None]:
+    """The folder belongs to this run; if rank 0 may not have it, no process goes on."""
+    problem: Exception | None = None
+    with ExitStack() as stack:
+        if folder is not None and processes.writes:
+            try:
+                folder.check(config)
+                stack.enter_context(folder.locked())
+                folder.claim(config)
+                if folder.summary() is None:
+                    folder.describe(signature)
+            except (OSError, ValueError) as error:
+                problem = error
+        problem = processes.from_first(problem)
+        if problem is not None:
+            raise problem
+        yield
 
 
 def _train(
@@ -203,8 +221,7 @@ def _train(
         if best is None:
             raise ValueError(f"no epoch had a {trainer.metric_name} that is a number")
         summary = _summarise(trainer, best.to(device), parameters)
-        if folder is not None and processes.writes:
-            folder.write_json(SUMMARY, summary)
+        keeper.finish(summary, processes)
         reporter.end(summary)
     finally:
         reporter.close()
@@ -238,18 +255,30 @@ def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> P
     return Path(parent) / f"{config.task}-{sha256(described.encode()).hexdigest()[:8]}"
 
 
-def predict_sequences(run: Run, sequences: Sequence[Any], *, rate: float = 1.0) -> Tensor:
+def predict_sequences(
+    run: Run, sequences: Sequence[Any], *, rate: float = 1.0, device: torch.device | None = None
+) -> Tensor:
     """Outputs (n, outputs) for sequences (length, features) in the unit they were stored in.
 
-    Class probabilities, or numbers in the targets' own unit.
+    A run on pairs takes pairs of sequences. Class probabilities, or numbers in the targets' own
+    unit. The model has to be on ``device``.
     """
     import numpy as np
 
     from s4d_torch.data.dataset import Sequences, Split
 
-    whole = Split.whole(Sequences.of(list(sequences)), np.zeros(len(sequences)))
-    dataset = Dataset(whole, whole, whole, run.signature)
-    outputs, _ = predict(run.model, dataset, whole, batch_size=16, rate=rate)
+    towers = list(zip(*sequences, strict=True)) if run.signature.towers > 1 else [sequences]
+    inputs = tuple(Sequences.of(list(tower)) for tower in towers)
+    whole = Split.whole(inputs, np.zeros(len(sequences)))
+    outputs, _ = predict(
+        run.model,
+        Dataset(whole, whole, whole, run.signature),
+        whole,
+        batch_size=16,
+        device=device,
+        precision=run.config.training.precision,
+        rate=rate,
+    )
     if run.signature.kind == "classification":
         return outputs.double().softmax(-1)
-    return outputs.double() * run.signature.target_scale + run.signature.target_shift
+    return physical(outputs, run.signature)

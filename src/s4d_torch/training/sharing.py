@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import cast
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from s4d_torch.nn.block import SequenceBatchNorm
+from s4d_torch.nn.ssm import SSM
 from s4d_torch.training.processes import Processes
 
 
@@ -26,12 +28,52 @@ def distribute(
     if shard:
         from torch.distributed.fsdp import fully_shard
 
+        for module in model.modules():
+            if isinstance(module, SSM) and device.type == "cpu":
+                _compute_with_copies(module)
         for block in getattr(model, "blocks", ()):
             fully_shard(block)
         fully_shard(model)
         return model
     ids = [device.index] if device.type == "cuda" else None
-    return cast(nn.Module, DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False))
+    # all processes compute the same buffers; torch before 2.13 has another name for that
+    known = inspect.signature(DistributedDataParallel).parameters
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options: dict[str, Any] = {"device_ids": ids, buffers: False}
+    return cast(nn.Module, DistributedDataParallel(model, **options))
+
+
+def _compute_with_copies(module: nn.Module) -> None:
+    """Let a module read copies of its weights.
+
+    Compiled layers read them through numpy, and memory that numpy has seen torch never frees, as
+    it has to when a shard's time is over.
+    """
+    held: dict[str, nn.Parameter | None] = {}
+
+    def lend(*_: Any) -> None:
+        held.update(module._parameters)
+        copies = {name: None if x is None else x.clone() for name, x in held.items()}
+        module._parameters.update(cast(Any, copies))
+
+    def take_back(*_: Any) -> None:
+        module._parameters.update(held)
+
+    module.register_forward_pre_hook(lend)
+    module.register_forward_hook(take_back, always_call=True)
+
+
+@contextmanager
+def taking_part(model: nn.Module, counts: bool) -> Iterator[None]:
+    """Whether the batch of this process counts; if not, the others' statistics are without it."""
+    norms = [module for module in model.modules() if isinstance(module, SequenceBatchNorm)]
+    for norm in norms:
+        norm.counts = counts
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.counts = True
 
 
 def without_sync(model: nn.Module) -> AbstractContextManager[None]:
