@@ -77,8 +77,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     None if there is none at all. If all are damaged that is an error: to begin anew would
     overwrite the scores and the best weights that are still there.
     """
-    places = sorted(folder.glob("step-*"), reverse=True)
-    for place in places:
+    places = _places(folder)
+    for place in reversed(places):
         try:
             return _read(place)
         except (OSError, ValueError) as error:
@@ -96,7 +96,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def newest_step(folder: Path) -> int | None:
     """The step of the newest checkpoint, whole or not."""
-    return max((int(x.name.removeprefix("step-")) for x in folder.glob("step-*")), default=None)
+    places = _places(folder)
+    return int(places[-1].name.removeprefix("step-")) if places else None
 
 
 def read_checkpoint(folder: Path, step: int) -> Checkpoint:
@@ -109,7 +110,7 @@ def tidy(folder: Path, step: int) -> None:
 
     Later ones are damaged, or the run would stand there. What a killed process was writing goes.
     """
-    places = sorted(folder.glob("step-*"))
+    places = _places(folder)
     kept = [place for place in places if place.name <= _name(step)][-KEPT:]
     for place in [*places, *folder.glob(".writing-*")]:
         if place not in kept:
@@ -160,6 +161,11 @@ def restore_optimizer(optimizer: Optimizer, tensors: Tensors) -> None:
 
 def _name(step: int) -> str:
     return f"step-{step:09}"
+
+
+def _places(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, oldest first."""
+    return sorted(folder.glob("step-" + 9 * "[0-9]"))
 
 
 def _plain(x: Tensor) -> Tensor:
