@@ -270,7 +270,7 @@ for _column, (_name, _number, _summary) in enumerate(
                 dropout=0.0,
                 lr=0.01,
                 batch_size=32,
-                epochs=8,
+                epochs=4,
                 weight_decay=0.05,
             ),
             published={

@@ -114,7 +114,7 @@ SMALL = Hyperparameters(
     dropout=0.1,
     lr=0.01,
     batch_size=50,
-    epochs=5,
+    epochs=3,
     weight_decay=0.05,
 )
 # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for

@@ -222,8 +222,9 @@ register(
             dropout=0.0,
             lr=0.01,
             batch_size=16,
-            epochs=12,
+            epochs=8,
             weight_decay=0.05,
+            bidirectional=False,
         ),
         # AR: causal models, which read off the last position; 8 kHz: trained at 16 kHz.
         published={
