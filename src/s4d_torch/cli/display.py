@@ -1,0 +1,239 @@
+"""What a run shows of itself: live bars in a terminal, plain lines elsewhere, or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich import progress
+from rich.console import Console
+
+from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.progress import Progress, Reporter
+
+QUIET_SECONDS = 30.0  # in a long epoch, before another plain line
+
+
+def say(console: Console, text: str) -> None:
+    """A line as it is: no colours for numbers, no breaks within a path."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def clock(seconds: float) -> str:
+    """``0:08``, ``12:30`` or ``1:02:30``."""
+    if not math.isfinite(seconds):
+        return "-:--"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def amount(seconds: float) -> str:
+    """``40 ms``, ``8.2 s``, ``3 min`` or ``5.1 h``: a time of which two digits matter."""
+    for unit, size, most in (("ms", 1e-3, 1.0), ("s", 1.0, 90.0), ("min", 60.0, 5400.0)):
+        if seconds < most:
+            return f"{_two_digits(seconds / size)} {unit}"
+    return f"{_two_digits(seconds / 3600)} h"
+
+
+def _two_digits(x: float) -> str:
+    return f"{x:.0f}" if x >= 10 else f"{x:.2g}"
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """One line of JSON; what is no finite number is null, as JSON has no other name for it."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(plain(content), default=str)
+
+
+class Final(Reporter):
+    """Only the result, in one line."""
+
+    def __init__(self, console: Console, out: Path) -> None:
+        self.console, self.out = console, out
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        name = summary["metric"]
+        show = METRICS[name].show
+        say(
+            self.console,
+            f"{summary['task']}: test {name} {show(summary['test'][name])}, "
+            f"validation {show(summary['validation'])} after epoch {summary['best_epoch']}, "
+            f"{amount(summary['seconds'])}; weights in {self.out / 'best'}",
+        )
+
+
+class Lines(Final):
+    """A line for each epoch, and one now and then within a long one."""
+
+    def __init__(self, console: Console, out: Path) -> None:
+        super().__init__(console, out)
+        self.metric = "accuracy"
+        self.epochs = 0
+        self.rate: float | None = None  # sequences per second, smoothed
+        self.left = math.nan
+        self._row: Mapping[str, Any] | None = None
+        self._spoken = time.monotonic()
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        self.metric, self.epochs = about["metric"], about["epochs"]
+        self._spoken = time.monotonic()
+
+    def step(self, now: Progress) -> None:
+        self.left = now.seconds_left
+        ended = now.step * now.epochs % now.steps == 0
+        if not ended or self.rate is None:  # the last step of an epoch also waits for validation
+            new = now.examples_per_second
+            self.rate = new if self.rate is None else 0.9 * self.rate + 0.1 * new
+        self.moved(now)
+        self._finish_epoch()
+
+    def moved(self, now: Progress) -> None:
+        """Show where the run stands, if it is time to."""
+        if self._row is None and time.monotonic() - self._spoken >= QUIET_SECONDS:
+            within, each = (now.step - 1) % (now.steps // now.epochs) + 1, now.steps // now.epochs
+            self._line(
+                f"epoch {self._of(now.epoch)}  step {within}/{each}  loss {now.loss:.4f}"
+                f"  lr {now.lr:.3g}"
+            )
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self._row = row  # shown with the speed, which is reported next
+
+    def message(self, text: str) -> None:
+        self.write(text)
+
+    def close(self) -> None:
+        self._finish_epoch()
+
+    def write(self, text: str) -> None:
+        say(self.console, text)
+        self._spoken = time.monotonic()
+
+    def score(self, value: float) -> str:
+        return METRICS[self.metric].show(value)
+
+    def _finish_epoch(self) -> None:
+        if (row := self._row) is not None:
+            self._row = None
+            self._line(
+                f"epoch {self._of(row['epoch'])}  loss {row['train_loss']:.4f}  validation "
+                f"{self.metric} {self.score(row[f'validation_{self.metric}']):>7}"
+                f"  lr {row['lr']:.3g}"
+            )
+
+    def _line(self, text: str) -> None:
+        speed = "" if self.rate is None else f"  {self.rate:,.0f}/s"
+        left = "" if math.isnan(self.left) else f"  {clock(self.left)} left"
+        self.write(text + speed + left)
+
+    def _of(self, epoch: int) -> str:
+        return f"{epoch:>{len(str(self.epochs))}}/{self.epochs}"
+
+
+class Live(Lines):
+    """A bar that moves, below a line for each finished epoch."""
+
+    def __init__(self, console: Console, out: Path) -> None:
+        super().__init__(console, out)
+        self.bar: progress.Progress | None = None
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        super().begin(about)
+        self.bar = progress.Progress(
+            progress.TextColumn("epoch {task.fields[epoch]}"),
+            progress.BarColumn(bar_width=None),
+            progress.TextColumn("{task.completed}/{task.total}  {task.fields[state]}"),
+            console=self.console,
+            expand=True,
+            transient=True,
+            refresh_per_second=4,
+        )
+        self.bar.add_task("", total=about["steps"], epoch=self._of(1), state="")
+        self.bar.start()
+
+    def moved(self, now: Progress) -> None:
+        if self.bar is None:
+            return
+        score = "" if now.score is None else f"  {self.score(now.score)}"
+        state = (
+            f"loss {now.loss:.3f}{score}  lr {now.lr:.2g}  {self.rate:,.0f}/s"
+            f"  {clock(now.seconds_left)} left"
+        )
+        (task,) = self.bar.task_ids
+        self.bar.update(task, completed=now.step, epoch=self._of(now.epoch), state=state)
+
+    def close(self) -> None:
+        super().close()
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        self.close()
+        super().end(summary)
+
+
+class Json(Reporter):
+    """An object for each epoch and one for the result, on standard output and nothing else."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        print(as_json({"event": "epoch", **row}), flush=True)
+
+    def message(self, text: str) -> None:
+        print(f"s4d: {text}", file=sys.stderr)
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        print(as_json({"event": "end", **summary, "folder": str(self.out)}), flush=True)
+
+
+class TensorBoard(Reporter):
+    """Events of the run in ``folder``; a run that goes on replaces what comes after its step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.writer: Any = None
+
+    @staticmethod
+    def is_installed() -> bool:
+        return find_spec("tensorboard") is not None
+
+    def step(self, now: Progress) -> None:
+        self._write({"train/loss": now.loss, "train/lr": now.lr}, now.step)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        named = {
+            name.replace("_", "/", 1): value
+            for name, value in row.items()
+            if name.startswith("validation_")
+        }
+        self._write({**named, "epoch": row["epoch"]}, row["step"])
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+    def _write(self, scalars: Mapping[str, float], step: int) -> None:
+        if self.writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(self.folder), purge_step=step)
+        for name, value in scalars.items():
+            self.writer.add_scalar(name, value, step)

@@ -1,0 +1,166 @@
+"""``s4d tasks``: what there is to train on, and everything about one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from s4d_torch.cli.display import say
+from s4d_torch.cli.parsing import UsageError, explanations
+from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task, default_root
+from s4d_torch.training.config import PRESETS
+
+OURS = "S4D-LegS"  # the paper's main row
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the tasks there are, or show everything about one of them."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = ""
+    """the task to show"""
+    data_dir: Annotated[
+        Path | None,
+        tyro.conf.arg(
+            metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"
+        ),
+    ] = None
+    """where data is looked for"""
+
+    def run(self, console: Console) -> None:
+        root = default_root() if self.data_dir is None else self.data_dir.expanduser()
+        folder = DataFolder(root, download=False)
+        if not self.name:
+            console.print(tasks_table(folder))
+            say(console, f"{OURS}: the paper's result, accuracy in % or RMSE")
+            say(console, f"here: in {root}; 's4d tasks NAME' shows all about a task")
+            return
+        try:
+            task = TASKS[self.name]
+        except KeyError as error:
+            raise UsageError(str(error)) from error
+        show_task(task, folder, console)
+
+
+def tasks_list() -> str:
+    """The tasks as plain text, for the help of other commands."""
+    width = max(map(len, TASKS))
+    return "tasks:\n" + "\n".join(f"  {name:{width}}  {t.summary}" for name, t in TASKS.items())
+
+
+def tasks_table(folder: DataFolder) -> Table:
+    table = _table(title="Tasks")
+    table.add_column("name", no_wrap=True)
+    table.add_column("length", justify="right")
+    table.add_column(OURS, justify="right", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    table.add_column("what it is, size and licence")
+    for name, task in TASKS.items():
+        result = task.published.get(OURS)
+        terms = "; ".join(dict.fromkeys(text for text in (task.size, task.licence) if text))
+        table.add_row(
+            name,
+            "any" if task.length is None else f"{task.length}",
+            "" if result is None else _result(task, result),
+            _presence(task, folder),
+            f"{escape(task.summary)}\n[dim]{escape(terms)}[/dim]",
+        )
+    return table
+
+
+def show_task(task: Task[Any], folder: DataFolder, console: Console) -> None:
+    """Everything about one task."""
+    say(console, f"{task.name}: {task.summary}\n")
+    about = {
+        "length": "as the data has it" if task.length is None else f"{task.length:,} samples",
+        "size": task.size,
+        "licence": task.licence,
+        "cite": task.citation,
+        "metric": task.metric,
+        "here": _presence(task, folder),
+    }
+    for name, text in about.items():
+        if text:
+            say(console, f"{name:<8} {text}")
+    if task.sources or task.files:
+        _show_files(task, folder, console)
+    console.print(_presets_table(task), _options_table(task))
+    if task.published:
+        console.print(_published_table(task))
+
+
+def _show_files(task: Task[Any], folder: DataFolder, console: Console) -> None:
+    say(console, f"\nfiles, in {folder.root}:")
+    for file in task.files:
+        there = "here" if (folder.root / file).exists() else "missing"
+        say(console, f"  {file} ({there})")
+    if task.sources:
+        say(console, "downloaded by 's4d train', or put into its folder 'downloads' by you, from:")
+    for source in task.sources:
+        say(console, f"  {source.url}{_source_notes(source)}")
+
+
+def _source_notes(source: Source) -> str:
+    size = None if source.size is None else f"{source.size / 1e6:,.1f} MB"
+    into = None if source.into == "." else f"into {source.into}/"
+    notes = [note for note in (size, into) if note is not None]
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _presets_table(task: Task[Any]) -> Table:
+    rows = {"small": task.small, "paper": task.paper}
+    chosen = {name: row for name in sorted(PRESETS, reverse=True) if (row := rows.get(name))}
+    table = _table("setting", *chosen, title="Presets (--preset)")
+    for field in fields(Hyperparameters):
+        table.add_row(field.name, *(str(getattr(row, field.name)) for row in chosen.values()))
+    return table
+
+
+def _options_table(task: Task[Any]) -> Table:
+    table = _table("option", "default", "what it does", title="Options of the data")
+    for name, default, text in _options(task):
+        table.add_row(f"--data.{name.replace('_', '-')}", escape(default), escape(text))
+    return table
+
+
+def _options(task: Task[Any]) -> Iterator[tuple[str, str, str]]:
+    said = explanations(task.options)
+    for field in fields(task.options):
+        default = "(needed)" if field.default is MISSING else _shown(field.default)
+        yield field.name, default, said.get(field.name, "").replace("\n", " ")
+
+
+def _published_table(task: Task[Any]) -> Table:
+    unit = "accuracy in %" if task.metric == "accuracy" else task.metric
+    table = _table("model", unit, title="Published results")
+    for model, result in task.published.items():
+        table.add_row(escape(model), f"{result:g}")
+    return table
+
+
+def _table(*columns: str, title: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+
+
+def _presence(task: Task[Any], folder: DataFolder) -> str:
+    if any(field.default is MISSING for field in fields(task.options)):
+        return "yours"  # a reader, which has to be told where
+    if not task.files:
+        return "always"
+    return "yes" if task.is_here(folder) else "no"
+
+
+def _result(task: Task[Any], value: float) -> str:
+    return f"{value:.2f}" if task.metric == "accuracy" else f"{value:g}"
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
