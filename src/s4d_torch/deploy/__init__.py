@@ -1,0 +1,7 @@
+"""Trained models elsewhere: weights from the official code."""
+
+from s4d_torch.deploy.official import from_official
+from s4d_torch.deploy.official_files import load_layer, read_official, save_layer
+from s4d_torch.deploy.official_model import from_official_model
+
+__all__ = ["from_official", "from_official_model", "load_layer", "read_official", "save_layer"]

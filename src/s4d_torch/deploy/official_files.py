@@ -1,0 +1,167 @@
+"""Files of the official code, and folders for single layers; no pickle is run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from s4d_torch._registry import Registry
+from s4d_torch.nn import DSS, S4, S4D, Layer, Method
+from s4d_torch.nn.layer import ACTIVATIONS
+from s4d_torch.nn.pretrained import Pretrained, read_tensors
+
+LAYERS: Registry[type[Layer]] = Registry("layer")
+for _layer in (S4D, S4, DSS, Layer):
+    LAYERS.register(_layer.__name__, _layer)
+
+HOLDERS = ("state_dict", "model")  # of Lightning, and of the official example.py
+SAVE_AGAIN = """\
+torch.load with weights_only=True, which runs no code of a file, refuses {path}:
+{reason}
+If you trust the file, save its tensors alone, in the official code's environment:
+    import torch, safetensors.torch
+    tensors = torch.load({path!r}, map_location="cpu", weights_only=False)["state_dict"]
+    safetensors.torch.save_file({{k: v.clone() for k, v in tensors.items()}}, {target!r})"""
+
+
+@dataclass(frozen=True)
+class OfficialFile:
+    """A state dict, and an input with its output where the file has them to compare with."""
+
+    state_dict: dict[str, Tensor]
+    u: Tensor | None = None
+    y: Tensor | None = None
+
+
+def read_official(path: str | os.PathLike[str]) -> OfficialFile:
+    """Weights from a ``.safetensors``, ``.npz``, or torch (``.pt``, ``.pth``, ``.ckpt``) file.
+
+    A torch file may hold a state dict or a checkpoint around one, and is read with
+    ``weights_only=True``. Where keys begin with ``w:``, those are the weights, ``u`` is an input
+    and ``y`` the official output for it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {str(path)!r}")
+    if path.suffix == ".npz":
+        tensors = _read_npz(path)
+    elif path.suffix == ".safetensors":
+        tensors = read_tensors(path)
+    else:
+        tensors = _read_torch(path)
+    weights = {name[2:]: x for name, x in tensors.items() if name.startswith("w:")}
+    if weights:
+        return OfficialFile(weights, tensors.get("u"), tensors.get("y"))
+    return OfficialFile(tensors)
+
+
+def _read_npz(path: Path) -> dict[str, Tensor]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays}
+    except (ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{str(path)!r} is no archive of plain arrays ({error})") from error
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).partition("\n")[0]
+        target = str(path.with_suffix(".safetensors"))
+        text = SAVE_AGAIN.format(path=str(path), reason=_cause(str(error), reason), target=target)
+        raise ValueError(text) from error
+    except (RuntimeError, EOFError, KeyError, UnicodeDecodeError) as error:
+        raise ValueError(f"{str(path)!r} is truncated or no file of torch ({error})") from error
+    for holder in HOLDERS:
+        if isinstance(content, Mapping) and isinstance(content.get(holder), Mapping):
+            content = content[holder]
+    whole = isinstance(content, Mapping) and all(isinstance(x, Tensor) for x in content.values())
+    if not whole or not content:
+        kind = type(content).__name__ if not isinstance(content, Mapping) else f"{list(content)}"
+        raise ValueError(
+            f"{str(path)!r} holds {kind}, expected a state dict or a checkpoint with one under "
+            f"{' or '.join(map(repr, HOLDERS))}"
+        )
+    return {str(name): x for name, x in content.items()}
+
+
+def _cause(message: str, default: str) -> str:
+    """The line of torch's message that names what it refused."""
+    lines = [line.strip() for line in message.splitlines()]
+    return next((line for line in lines if "GLOBAL" in line or "Unsupported" in line), default)
+
+
+class SavedLayer(Pretrained):
+    """A folder for one layer, in the form that ``SequenceModel.save_pretrained`` writes."""
+
+    def __init__(
+        self,
+        layer: str,
+        d_model: int,
+        d_state: int,
+        method: dict[str, Any],
+        activation: str,
+        mixing: str,
+        *,
+        generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = {
+            "layer": layer,
+            "d_model": d_model,
+            "d_state": d_state,
+            "method": method,
+            "activation": activation,
+            "mixing": mixing,
+        }
+        self.layer = LAYERS[layer](
+            d_model,
+            d_state,
+            method=Method().replace(**method),
+            activation=activation,
+            mixing=mixing,
+            generator=generator,
+            dtype=dtype,
+        )
+
+
+def save_layer(layer: Layer, folder: str | os.PathLike[str]) -> None:
+    """Write a layer's weights and config into ``folder``, for :func:`load_layer`.
+
+    What is kept is what its output depends on in evaluation: dropout, ``engine`` and
+    ``check_finite`` are not.
+    """
+    names = {kind: name for name, kind in ACTIVATIONS.items()}
+    saved = SavedLayer(
+        type(layer).__name__,
+        layer.d_model,
+        layer.d_state,
+        asdict(layer.method),
+        names[type(layer.activation)],
+        layer.mixing,
+        generator=Generator(),
+        dtype=layer.ssm.raw_C.dtype,
+    )
+    saved.layer.load_state_dict(layer.state_dict())
+    saved.save_pretrained(folder)
+
+
+def load_layer(
+    folder: str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Layer:
+    """The layer that :func:`save_layer` or ``s4d convert`` wrote into ``folder``."""
+    return SavedLayer.from_pretrained(folder, device=device, dtype=dtype).layer

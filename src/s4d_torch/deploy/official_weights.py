@@ -1,0 +1,142 @@
+"""A foreign state dict, taken tensor by tensor: every key is used, or named in an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+SHOWN = 8  # keys named in an error
+# what some keys mean that have no counterpart here
+REASONS = {
+    r"\binput_gate\b|\boutput_gate\b": "a gated block (option gate)",
+    r"\binput_linear\b": "a bottleneck (option bottleneck)",
+    r"\breverse_layer\b|\bbidirectional_linear\b": "a second layer that runs backwards",
+    r"\.norm\.[ms]$": "a LayerNorm with two scalars (transposed: true); its shift is divided by "
+    "the deviation, which no usual LayerNorm does",
+    r"\bretrieval\b": "the head for pairs, whose activation is not that of the layers",
+    r"\.pe$": "a positional encoding",
+    r"\.(Wx|Wy|affine)\b": "a residual with weights (option residual)",
+    r"\bpool\b": "a pooling with weights between the layers",
+    r"kernel\.(Q|w)$": "S4 with a free low-rank term (hurwitz=False)",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing known of a model; ``source`` is weights, given or assumed."""
+
+    what: str
+    value: str
+    source: str
+
+
+@dataclass
+class Findings:
+    """What was recognised, in the order it was."""
+
+    rows: list[Finding] = field(default_factory=list)
+
+    def found(self, what: str, value: object) -> None:
+        """Note what the weights themselves show."""
+        self.rows.append(Finding(what, _shown(value), "weights"))
+
+    def choose(self, what: str, given: T | None, default: T) -> T:
+        """The value of an option, noted as given or assumed."""
+        value = default if given is None else given
+        self.rows.append(Finding(what, _shown(value), "assumed" if given is None else "given"))
+        return value
+
+
+class Weights:
+    """The tensors under ``prefix``; views made by :meth:`under` share what has been taken."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+        for name, x in tensors.items():
+            if not isinstance(x, Tensor):
+                raise TypeError(
+                    f"a state dict maps names to tensors, got {type(x).__name__} for {name!r}; "
+                    "pass the dict that model.state_dict() returned"
+                )
+        self.tensors, self.prefix = tensors, prefix
+        self._taken: set[str] = set()
+
+    def under(self, prefix: str) -> Weights:
+        """A view of the keys that go on with ``prefix``."""
+        view = Weights(self.tensors, self.prefix + prefix)
+        view._taken = self._taken
+        return view
+
+    def __contains__(self, name: str) -> bool:
+        return self.prefix + name in self.tensors
+
+    def names(self) -> list[str]:
+        """The names in this view, without the prefix."""
+        start = len(self.prefix)
+        return [name[start:] for name in self.tensors if name.startswith(self.prefix)]
+
+    def dtype(self, name: str) -> torch.dtype:
+        """float64 if the tensor is, else float32: half precision is for storage only."""
+        double = self.tensors[self.prefix + name].dtype == torch.float64
+        return torch.float64 if double else torch.float32
+
+    def take(self, name: str, shape: tuple[int | None, ...], words: str) -> Tensor:
+        """A tensor in double precision; ``shape`` (None: any size) is said in ``words``."""
+        key = self.prefix + name
+        if key not in self.tensors:
+            raise ValueError(f"missing key {key!r}, expected a tensor {words}{self._have()}")
+        x = self.tensors[key].detach().cpu()
+        fits = x.ndim == len(shape) and all(
+            size in (None, real) for size, real in zip(shape, x.shape, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join("any" if size is None else str(size) for size in shape)
+            raise ValueError(
+                f"{key!r} must be {words} with sizes ({wanted}), got shape {tuple(x.shape)}"
+            )
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{key!r} holds NaN or infinite values; convert an earlier checkpoint")
+        self.drop(name)
+        return x.double()
+
+    def drop(self, name: str) -> None:
+        """Count a key as used that the official code itself does not use."""
+        self._taken.add(self.prefix + name)
+
+    def finish(self) -> None:
+        """Refuse what nobody has taken: a model without it would answer differently."""
+        mine = (self.prefix + name for name in self.names())
+        if left := [name for name in mine if name not in self._taken]:
+            raise ValueError(f"keys without a counterpart here: {listed(left)}{because(left)}")
+
+    def _have(self) -> str:
+        names = [self.prefix + name for name in self.names()]
+        return f"; there are: {listed(names)}" if names else f"; no key starts {self.prefix!r}"
+
+
+def listed(names: list[str]) -> str:
+    """Some names for an error."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def because(names: list[str]) -> str:
+    """What these keys are known to belong to."""
+    reasons = [
+        reason
+        for pattern, reason in REASONS.items()
+        if any(re.search(pattern, name) for name in names)
+    ]
+    return f"; they belong to {', and to '.join(reasons)}" if reasons else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
