@@ -35,7 +35,8 @@ from s4d_torch.training.evaluation import predict
 from s4d_torch.training.processes import local_device
 from s4d_torch.training.run import load_dataset
 
-STEPS = 3  # the first one, in which torch loads much of itself, does not count
+# Steps to measure; the first, in which torch loads much of itself, does not count.
+STEPS, MOST_STEPS, SECONDS = 3, 12, 2.0
 STATUS = Path("/proc/self/status")
 
 
@@ -44,7 +45,7 @@ class _StopError(Exception):
 
 
 class _Stopwatch(Reporter):
-    """Times the first steps, then stops the run."""
+    """Times the first steps, more of them if they are quick, then stops the run."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -56,7 +57,8 @@ class _Stopwatch(Reporter):
     def step(self, now: Progress) -> None:
         before, self._last = self._last, time.perf_counter()
         self.seconds.append(self._last - before)
-        if now.step == min(STEPS, now.steps):
+        enough = now.step >= STEPS and sum(self.seconds) >= SECONDS
+        if enough or now.step in (MOST_STEPS, now.steps):
             raise _StopError
 
 
