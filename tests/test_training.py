@@ -1,75 +1,310 @@
-"""The training loop: it learns, it repeats itself, and it leaves the caller's world alone."""
+"""The training loop: what it computes, when it stops, and what it leaves alone."""
 
+import math
+import random
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
-from s4d_torch import SequenceModel
-from s4d_torch.data import Split
-from s4d_torch.training import Progress, accuracy, fit
-from s4d_torch.training.loop import learning_rate_factor
+from s4d_torch.data.dataset import Array, Batch, Dataset, Kind, Split
+from s4d_torch.training import (
+    DivergenceError,
+    Progress,
+    Reporter,
+    Run,
+    default_config,
+    train,
+    train_on,
+)
+from s4d_torch.training.batches import feed
+from s4d_torch.training.build import build_model
+from s4d_torch.training.keeper import Keeper
+from s4d_torch.training.loop import Trainer
+from s4d_torch.training.processes import Processes
+from s4d_torch.training.run import predict_sequences
+from training_job import small_config, small_data
+
+CPU = torch.device("cpu")
 
 
-def rising_or_falling(n: int, seed: int) -> Split:
-    """Noisy ramps (n, 20, 1), up or down."""
-    generator = torch.Generator().manual_seed(seed)
-    targets = torch.randint(2, (n,), generator=generator)
-    ramps = torch.linspace(-1, 1, 20) * (2 * targets[:, None] - 1)
-    noise = 0.3 * torch.randn(n, 20, generator=generator)
-    return Split((ramps + noise)[..., None], targets)
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def small_model(dropout: float = 0.1) -> SequenceModel:
-    generator = torch.Generator().manual_seed(0)
-    return SequenceModel(
-        1, 2, 8, 1, d_state=4, pooling="last", dropout=dropout, generator=generator
+def losses(run: Run) -> list[float]:
+    return [float(row["train_loss"]) for row in run.rows]
+
+
+class Diary(Reporter):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.steps: list[Progress] = []
+        self.rows: list[Mapping[str, Any]] = []
+        self.ends: list[str] = []
+
+    def step(self, now: Progress) -> None:
+        self.steps.append(now)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(row)
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        self.ends.append("end")
+
+    def close(self) -> None:
+        self.ends.append("close")
+
+
+# -- what is computed ------------------------------------------------------------------------------
+
+
+def test_it_learns_reports_every_step_and_keeps_the_best() -> None:
+    diary, data = Diary(), small_data(sizes=(80, 40, 40))
+    config = small_config(training={"epochs": 4, "batch_size": 16}, optimizer={"lr": 0.05})
+    run = train_on(data, config, device="cpu", reporter=diary)
+    assert run.summary["test"]["accuracy"] > 0.9
+    assert losses(run)[-1] < 0.7 * losses(run)[0]
+    assert [now.step for now in diary.steps] == list(range(1, 21))
+    assert (diary.steps[-1].steps, diary.steps[-1].epoch, diary.steps[-1].epochs) == (20, 4, 4)
+    assert [now.score is None for now in diary.steps] == [True] * 4 + [False] * 16
+    assert diary.rows == run.rows
+    assert diary.ends == ["end", "close"]
+    scores = [row["validation_accuracy"] for row in run.rows]
+    assert run.summary["validation"] == max(scores)
+    assert run.summary["best_epoch"] == 1 + scores.index(max(scores))
+    assert run.evaluate(data, split="validation").scores["accuracy"] == max(scores)
+
+
+def test_the_seed_decides_everything() -> None:
+    def trained(seed: int) -> torch.Tensor:
+        config = small_config(model={"dropout": 0.3}, training={"seed": seed, "epochs": 1})
+        return weights(train_on(small_data(), config, device="cpu").model)
+
+    first = trained(0)
+    torch.rand(5)
+    assert torch.equal(trained(0), first)
+    assert not torch.equal(trained(1), first)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "regression"},
+        {"ragged": True},
+        {"tokens": True},
+        {"tokens": True, "ragged": True, "towers": 2},
+        {"towers": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_every_kind_of_data_is_learned(options: dict[str, Any], norm: str) -> None:
+    config = small_config(
+        model={"norm": norm}, optimizer={"lr": 0.02}, training={"batch_size": 8, "epochs": 6}
+    )
+    run = train_on(small_data(sizes=(64, 16, 16), **options), config, device="cpu")
+    assert losses(run)[-1] < 0.8 * losses(run)[0]
+
+
+def test_a_regression_predicts_in_the_unit_of_its_targets() -> None:
+    data = small_data(sizes=(64, 16, 16), kind="regression")
+    run = train_on(data, small_config(training={"epochs": 2}), device="cpu")
+    assert losses(run)[0] < 2  # the spread of the targets is 1, not 30
+    sequences = [data.test.inputs[0][i] for i in data.test.index]
+    found = predict_sequences(run, sequences)[:, 0].numpy()
+    errors = found - data.test.labels()
+    assert run.summary["metric"] == "rmse"
+    assert run.summary["test"]["rmse"] == pytest.approx(math.sqrt((errors**2).mean()), rel=1e-5)
+    assert 5 < run.summary["test"]["rmse"] < 60
+
+
+def test_the_loss_is_the_mean_over_an_epoch_with_smoothed_labels() -> None:
+    data = small_data()
+    config = small_config(
+        optimizer={"lr": 0.0}, training={"epochs": 1, "label_smoothing": 0.2, "batch_size": 7}
+    )
+    run = train_on(data, config, device="cpu")
+    model = build_model(config, data.signature)
+    batch = data.batch(data.train, np.arange(40))
+    outputs = model(batch.inputs, return_state=False)[0].double()
+    expected = cross_entropy(outputs, batch.targets, label_smoothing=0.2).item()
+    assert losses(run)[0] == pytest.approx(expected, rel=1e-5)
+    assert run.rows[0]["validation_loss"] == pytest.approx(
+        train_on(data, small_config(optimizer={"lr": 0.0}), device="cpu").rows[0]["validation_loss"]
     )
 
 
-TRAIN, VALIDATION = rising_or_falling(128, 0), rising_or_falling(64, 1)
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_accumulated_batches_are_one_large_batch(kind: Kind) -> None:
+    data = small_data(sizes=(41, 12, 12), kind=kind)
+
+    def trained(batch_size: int, accumulate: int) -> Run:
+        training = {"batch_size": batch_size, "precision": "float64"}
+        config = small_config(training=training, optimizer={"accumulate": accumulate, "clip": 0.1})
+        return train_on(data, config, device="cpu")
+
+    one, other = trained(8, 1), trained(4, 2)
+    assert one.summary["steps"] == other.summary["steps"] == 18
+    torch.testing.assert_close(weights(one.model), weights(other.model), rtol=1e-9, atol=1e-11)
+    assert losses(one) == pytest.approx(losses(other), rel=1e-12)
 
 
-def test_fit_learns_and_reports_every_step() -> None:
-    model, seen = small_model(), list[Progress]()
-    before = accuracy(model, VALIDATION)
-    score = fit(model, TRAIN, VALIDATION, epochs=5, batch_size=24, on_progress=seen.append)
-    assert score > 0.9 > before
-    assert score == seen[-1].accuracy == accuracy(model, VALIDATION)
-    assert [now.step for now in seen] == list(range(1, 31))  # 128 / 24 makes six steps an epoch
-    assert (seen[-1].steps, seen[-1].epoch, seen[-1].epochs) == (30, 5, 5)
-    assert [now.accuracy is None for now in seen] == 5 * [True] + 25 * [False]
-    assert seen[-1].loss < 0.5 * seen[0].loss
+def test_gradients_are_clipped_to_a_norm_without_turning() -> None:
+    def gradient(clip: float | None) -> torch.Tensor:
+        data, config = small_data(), small_config(optimizer={"clip": clip})
+        model = build_model(config, data.signature)
+        trainer = Trainer(config, data, model, keeper=Keeper(), device=CPU)
+        trainer._step(*next(feed(data, trainer.order.epoch(0), Processes())))
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    free = gradient(None)
+    norm = free.norm()
+    torch.testing.assert_close(gradient(0.5 * float(norm)), 0.5 * free)
+    assert torch.equal(gradient(2 * float(norm)), free)
 
 
-def test_the_seed_decides_everything_and_leaves_other_draws_alone() -> None:
-    def weights(seed: int) -> torch.Tensor:
-        model = small_model()
-        fit(model, TRAIN, VALIDATION, epochs=1, seed=seed)
-        return torch.nn.utils.parameters_to_vector(model.parameters())
-
-    state = torch.get_rng_state()
-    first = weights(0)
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.rand(5)
-    assert torch.equal(weights(0), first)
-    assert not torch.equal(weights(1), first)
+@pytest.mark.parametrize("precision", ["bfloat16", "float64"])
+def test_precisions(precision: str) -> None:
+    run = train_on(small_data(), small_config(training={"precision": precision}), device="cpu")
+    plain = train_on(small_data(), small_config(), device="cpu")
+    dtype, rounding = (torch.float64, 1e-5) if precision == "float64" else (torch.float32, 0.02)
+    assert {p.dtype for p in run.model.parameters()} == {dtype}
+    assert losses(run) == pytest.approx(losses(plain), rel=rounding)
+    assert losses(run) != losses(plain)
 
 
-def test_accuracy_counts_the_last_batch_and_keeps_the_mode() -> None:
-    model = small_model(dropout=0.5).train()
-    whole = accuracy(model, VALIDATION)
-    assert accuracy(model, VALIDATION, batch_size=15) == whole
-    assert model.training
+def test_the_average_is_what_is_judged_and_kept() -> None:
+    training = {"epochs": 1, "batch_size": 40, "precision": "float64"}  # one step
+    plain = train_on(small_data(), small_config(training=training), device="cpu")
+    averaged = small_config(training={**training, "ema": 0.999})
+    start = weights(build_model(averaged, small_data().signature))
+    expected = 2 / 11 * start + 9 / 11 * weights(plain.model)
+    run = train_on(small_data(), averaged, device="cpu")
+    torch.testing.assert_close(weights(run.model), expected)
 
 
-def test_learning_rate_rises_then_falls_to_nothing() -> None:
-    factors = [learning_rate_factor(step, 100) for step in range(101)]
-    assert factors[:10] == [(step + 1) / 10 for step in range(10)]
-    assert factors[10] == 1
-    assert factors[10:] == sorted(factors[10:], reverse=True)
-    assert factors[100] == pytest.approx(0, abs=1e-12)
+def test_it_stops_when_nothing_gets_better() -> None:
+    config = small_config(optimizer={"lr": 0.0}, training={"patience": 2, "epochs": 9})
+    run = train_on(small_data(), config, device="cpu")
+    assert len(run.rows) == 3
+    assert (run.summary["best_epoch"], run.summary["steps"]) == (1, 24)
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epochs": 1, "batch_size": 0}])
-def test_numbers_below_one_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be at least 1, got 0"):
-        fit(small_model(), TRAIN, VALIDATION, **wrong)
+def test_parts_of_the_data_are_enough() -> None:
+    small = {"n_layers": 1, "d_model": 4, "d_state": 4}
+    base = default_config("digits")
+    config = replace(
+        base,
+        model=replace(base.model, **small),
+        training=replace(base.training, epochs=2, batch_size=8, train_size=20, eval_size=7),
+    )
+    run = train("digits", config, device="cpu")
+    assert run.summary["steps"] == 6
+    assert run.summary["test"]["accuracy"] * 7 == pytest.approx(
+        round(run.summary["test"]["accuracy"] * 7)
+    )
+
+
+def test_an_empty_split_is_refused_before_any_training() -> None:
+    with pytest.raises(ValueError, match="nothing to train on: the validation split is empty"):
+        train_on(small_data(sizes=(10, 0, 10)), small_config(), device="cpu")
+
+
+# -- the caller's world ----------------------------------------------------------------------------
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    def world() -> list[Any]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        readers = [x for x in threading.enumerate() if x.name.startswith("s4d-torch-data")]
+        return [
+            torch.get_rng_state().tolist(),
+            str(np.random.get_state()),  # noqa: NPY002
+            random.getstate(),
+            torch.get_num_threads(),
+            torch.is_grad_enabled(),
+            [signal.getsignal(number) for number in numbers],
+            readers,
+        ]
+
+    before = world()
+    yield
+    assert world() == before
+
+
+@pytest.mark.parametrize("architecture", ["ssm", "lstm"])
+def test_a_run_leaves_random_numbers_threads_and_signals_alone(
+    architecture: str, tmp_path: Path
+) -> None:
+    config = small_config(model={"dropout": 0.1, "architecture": architecture})
+    for _ in range(2):  # trained, then only read
+        with untouched():
+            train_on(small_data(), config, out=tmp_path, device="cpu")
+
+
+def test_a_run_that_fails_leaves_them_alone_too() -> None:
+    with untouched(), pytest.raises(DivergenceError):
+        train_on(small_data(bad=[11]), small_config(), device="cpu")
+
+
+def test_a_run_in_another_thread_hears_no_signals_but_works() -> None:
+    runs = []
+    with untouched():
+        thread = threading.Thread(
+            target=lambda: runs.append(train_on(small_data(), small_config(), device="cpu"))
+        )
+        thread.start()
+        thread.join()
+    assert runs[0].summary["steps"] == 24
+
+
+# -- reading ahead ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Watched(Dataset):
+    """Tells of each training batch that is read; the ``broken``-th cannot be."""
+
+    started: Any = None
+    broken: int | None = None
+
+    def batch(self, split: Split, positions: Array) -> Batch:
+        if split is self.train:
+            self.started.release()
+            if self.broken is not None and self.started._value > self.broken:
+                raise OSError("the file has gone")
+        return super().batch(split, positions)
+
+
+def watched(**options: Any) -> Watched:
+    data = small_data()
+    started = threading.Semaphore(0)
+    return Watched(data.train, data.validation, data.test, data.signature, started, **options)
+
+
+def test_the_next_batch_is_read_while_this_one_is_computed() -> None:
+    data = watched()
+    batches = feed(data, [[np.arange(4)], [np.arange(4, 8)]], Processes())
+    parts, count = next(batches)
+    assert (len(parts), count) == (1, 4)
+    for _ in range(2):  # the second without being asked for
+        assert data.started.acquire(timeout=20)
+    batches.close()
+
+
+@pytest.mark.parametrize("broken", [0, 3])
+def test_what_goes_wrong_in_reading_reaches_the_caller(broken: int) -> None:
+    with untouched(), pytest.raises(OSError, match="the file has gone") as stop:
+        train_on(watched(broken=broken), small_config(), device="cpu")
+    assert stop.tb is not None  # the frames are still alive, the thread is not
