@@ -32,9 +32,9 @@ class Convert:
     not show is asked for by its official name, and shown as assumed where it has a default there.
     """
 
-    file: Annotated[Path, tyro.conf.Positional]
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """the weights"""
-    out: Path
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     """the folder to write: weights as safetensors, config as JSON"""
     prefix: str = ""
     """convert only the layer whose keys start so, as in model.layers.0.layer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -25,8 +26,8 @@ for _layer in (S4D, S4, DSS, Layer):
 
 HOLDERS = ("state_dict", "model")  # of Lightning, and of the official example.py
 SAVE_AGAIN = """\
-torch.load with weights_only=True, which runs no code of a file, refuses {path}:
-{reason}
+{path} holds {what}, not only tensors: to make one, a pickle runs code of the file's choice, so
+torch.load is called with weights_only=True here, and refuses.
 If you trust the file, save its tensors alone, in the official code's environment:
     import torch, safetensors.torch
     tensors = torch.load({path!r}, map_location="cpu", weights_only=False)["state_dict"]
@@ -76,9 +77,11 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).partition("\n")[0]
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        if refused is None:
+            raise ValueError(f"{str(path)!r} is no file of torch ({error})") from error
         target = str(path.with_suffix(".safetensors"))
-        text = SAVE_AGAIN.format(path=str(path), reason=_cause(str(error), reason), target=target)
+        text = SAVE_AGAIN.format(path=str(path), what=refused[1], target=target)
         raise ValueError(text) from error
     except (RuntimeError, EOFError, KeyError, UnicodeDecodeError) as error:
         raise ValueError(f"{str(path)!r} is truncated or no file of torch ({error})") from error
@@ -93,12 +96,6 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             f"{' or '.join(map(repr, HOLDERS))}"
         )
     return {str(name): x for name, x in content.items()}
-
-
-def _cause(message: str, default: str) -> str:
-    """The line of torch's message that names what it refused."""
-    lines = [line.strip() for line in message.splitlines()]
-    return next((line for line in lines if "GLOBAL" in line or "Unsupported" in line), default)
 
 
 class SavedLayer(Pretrained):
