@@ -12,6 +12,7 @@ from s4d_torch.data.imdb import load_text
 from s4d_torch.data.listops import load_listops
 from s4d_torch.data.mnist import load_mnist, load_pmnist
 from s4d_torch.data.own import find_task
+from s4d_torch.data.pathfinder import load_pathfinder, load_pathx
 from s4d_torch.data.retrieval import load_retrieval
 from s4d_torch.data.speech import load_speech
 from s4d_torch.data.table import load_table
@@ -40,6 +41,8 @@ __all__ = [
     "load_fsdd",
     "load_listops",
     "load_mnist",
+    "load_pathfinder",
+    "load_pathx",
     "load_pmnist",
     "load_retrieval",
     "load_speech",
