@@ -11,7 +11,7 @@ from rich.console import Console
 
 from s4d_torch import METHODS, __version__
 from s4d_torch.cli import main
-from s4d_torch.cli.demo import CONTENDERS, Demo
+from s4d_torch.cli.demo import Demo
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.initialization import INITIALIZATIONS
 
@@ -86,21 +86,28 @@ def test_what_cannot_be_done_ends_with_1(
     assert "pip install 's4d-torch[estimators]'" in capsys.readouterr().err
 
 
-def test_demo_prints_lines_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--quick"]) == 0
+def test_demo_prints_lines_and_a_table_and_writes_a_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "demo.html"
+    assert main(["demo", "--quick", "--out", str(page)]) == 0
     shown = capsys.readouterr().out
-    lines = shown.splitlines()
-    for name in CONTENDERS:
-        assert sum(line.startswith(f"{name} ") and "epoch  1/1" in line for line in lines) == 1
+    lines, written = shown.splitlines(), page.read_text()
+    for name in Demo().contenders():
+        assert sum(line.startswith(f"{name} ") and "epoch  1 " in line for line in lines) == 1
         assert sum(line.startswith(f"│ {name} ") and "%" in line for line in lines) == 1
+        assert f"<td>{name}</td>" in written
+    assert written.count('<svg class="chart"') == 3  # learning curves, kernels before and after
+    assert "http" not in written  # opens without a network
     assert "\x1b" not in shown
 
 
-def test_demo_shows_live_bars_in_a_terminal() -> None:
+def test_demo_shows_live_bars_in_a_terminal(tmp_path: Path) -> None:
     output = io.StringIO()
-    Demo(quick=True).run(Console(file=output, force_terminal=True, width=100))
+    console = Console(file=output, force_terminal=True, width=100)
+    Demo(quick=True, out=tmp_path / "demo.html").run(console)
     shown = output.getvalue()
-    assert "epoch  1/1" not in shown
+    assert "loss" not in shown
     assert "━" in shown
     assert "validation" in shown
 

@@ -168,6 +168,14 @@ def test_distribution_of_random_trees() -> None:
         assert abs(np.mean(np.array(drawn) < below) - np.mean(grown < below)) < 0.02
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_short_trees_leave_the_deep_levels_empty(seed: int) -> None:
+    tokens, offsets = grow(Rules(min_length=2, max_length=30), 50, np.random.default_rng(seed))
+    assert len(tokens) == offsets[-1] > 0
+    for first, last in zip(offsets[:-1], offsets[1:], strict=True):
+        assert 0 <= evaluate(tokens[first:last]) <= 9
+
+
 def test_generation_depends_on_its_seed_alone(tmp_path: Path, generated: Dataset) -> None:
     fewer = load_listops(
         ListOpsOptions(n_train=20, n_validation=100, n_test=100), DataFolder(tmp_path)

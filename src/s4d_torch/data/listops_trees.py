@@ -236,8 +236,9 @@ def _written(levels: list[_Level], offsets: Array) -> Array:
     for level, size, below in zip(levels, sizes[::-1], [*sizes[-2::-1], None], strict=True):
         tokens[place] = level.token
         tokens[(place + size - 1)[level.operator]] = CLOSE
-        if below is not None and len(below):
-            before = np.cumsum(below) - below
-            firsts = before[np.cumsum(level.counts) - level.counts]
-            place = np.repeat(place[level.operator] + 1 - firsts, level.counts) + before
+        if below is None or not len(below):  # the rest of the levels has no nodes either
+            break
+        before = np.cumsum(below) - below
+        firsts = before[np.cumsum(level.counts) - level.counts]
+        place = np.repeat(place[level.operator] + 1 - firsts, level.counts) + before
     return tokens
