@@ -2,6 +2,8 @@
 
 import os
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 # OpenMP reads this once, when torch is loaded: threads that spin while they wait make every call
 # many times slower on a machine that others use too.
@@ -24,6 +26,19 @@ from s4d_torch.nn import (
     parameter_groups,
 )
 
+if TYPE_CHECKING:
+    from s4d_torch.deploy import from_official, from_official_model
+
+# what is imported when it is first asked for
+LATER = {"from_official": "s4d_torch.deploy", "from_official_model": "s4d_torch.deploy"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(import_module(LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "DSS",
     "METHODS",
@@ -37,5 +52,7 @@ __all__ = [
     "ModelState",
     "SequenceModel",
     "__version__",
+    "from_official",
+    "from_official_model",
     "parameter_groups",
 ]

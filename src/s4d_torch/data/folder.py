@@ -37,6 +37,9 @@ class DataFolder:
     download: bool = True
     mirror: str | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", Path(self.root).expanduser())  # a string will do
+
     def require(self, name: str, sources: Sequence[Source]) -> Path:
         """The path ``root / name``; if it is not there, ``sources`` are fetched and unpacked."""
         path = self.root / name
