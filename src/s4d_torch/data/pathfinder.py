@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
 from s4d_torch.data.folder import DataFolder, Scratch
 from s4d_torch.data.images import check_seed
-from s4d_torch.data.pathfinder_files import find_lists, read_listed
-from s4d_torch.data.pathfinder_images import VERSION, SceneOptions, make_images
 from s4d_torch.data.retrieval import release_folder
 from s4d_torch.data.task import Hyperparameters, Task, register
 from s4d_torch.data.workers import in_order, progress
+
+if TYPE_CHECKING:
+    from s4d_torch.data.pathfinder_images import SceneOptions
 
 Origin = Literal["generated", "official"]
 DIFFICULTY = "curv_contour_length_14"
@@ -69,6 +70,8 @@ class PathfinderOptions:
         self.scenes(32)
 
     def scenes(self, size: int) -> SceneOptions:
+        from s4d_torch.data.pathfinder_images import SceneOptions
+
         return SceneOptions.at(
             size,
             contour_length=self.contour_length,
@@ -96,6 +99,10 @@ class PathXOptions(PathfinderOptions):
 
 def load_pathfinder(options: PathfinderOptions, folder: DataFolder, size: int = 32) -> Dataset:
     """Images as (size * size, 1) pixels, row by row; class 1 where a curve joins the dots."""
+    # numba is imported with these, which takes its time
+    from s4d_torch.data.pathfinder_files import find_lists, read_listed
+    from s4d_torch.data.pathfinder_images import VERSION
+
     name = f"pathfinder{size}"
     if options.source == "official":
         root = release_folder(folder, name) / DIFFICULTY
@@ -132,6 +139,8 @@ def _signature(size: int) -> Signature:
 
 def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Dataset:
     """Each split has a stream of images of its own, so none learns what another tests."""
+    from s4d_torch.data.pathfinder_images import make_images
+
     tenth = round(TENTH * options.count)
     counts = (options.count - 2 * tenth, tenth, tenth)
     parts = [(stream, start) for stream, n in enumerate(counts) for start in range(0, n, BLOCK)]

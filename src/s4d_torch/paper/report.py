@@ -1,0 +1,162 @@
+"""The report: tables with ours beside the paper's, curves, figures, claims, machine, commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from s4d_torch.paper import decisions, recipes_tasks  # noqa: F401  (each registers what it holds)
+from s4d_torch.paper.claims import Claim, Results, judge
+from s4d_torch.paper.document import (
+    Block,
+    Chart,
+    Code,
+    Document,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+)
+from s4d_torch.paper.experiment import read_result
+from s4d_torch.paper.recipes import RECIPES, Recipe
+from s4d_torch.paper.scales import reduction
+from s4d_torch.paper.static import STATIC
+from s4d_torch.paper.tables import Cell, cell, curves, digits_of
+
+INTRODUCTION = (
+    'The tables and figures of "On the Parameterization and Initialization of Diagonal State '
+    'Space Models", made by this software. Ours are means over seeds with the standard deviation '
+    "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they show which "
+    "choice is better, and are not comparable with the paper's numbers, which stand beside them."
+)
+
+
+def make_report(
+    results: Path, scale: str, seeds: Sequence[int], pictures: Sequence[Path] = ()
+) -> Document:
+    """All that is known at this scale; tables without any result are named at the end."""
+    document = Document(f"The paper, at scale '{scale}'")
+    document.add(Paragraph(INTRODUCTION))
+    for make in STATIC.values():
+        table = make()
+        document.add(Heading(f"{table.title} ({table.where})"))
+        document.add(Table(table.header, table.rows, table.title))
+    empty = []
+    for recipe in RECIPES.values():
+        blocks = table_blocks(recipe, results, scale, seeds)
+        document.add(*blocks)
+        if not blocks:
+            empty.append(recipe.name)
+    document.add(*claim_blocks(all_results(results, scale, seeds)))
+    if pictures:
+        document.add(Heading("Figures"))
+        document.add(*(Picture(file, file.stem.replace("-", " ")) for file in pictures))
+    document.add(Heading("Machine and commands"), *_surroundings(results, scale, seeds))
+    if empty:
+        document.add(Paragraph(f"Not run at this scale: {', '.join(empty)}."))
+    return document
+
+
+def table_blocks(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]) -> list[Block]:
+    """The heading, the table and the curves of one recipe; nothing if it has no results."""
+    cells = {
+        row: [cell(recipe, row, column, results, scale, seeds) for column in recipe.columns]
+        for row in recipe.rows
+    }
+    used = [i for i in range(len(recipe.columns)) if any(c[i].values for c in cells.values())]
+    if not used:
+        return []
+    header = ["row"]
+    for i in used:
+        name = recipe.columns[i].name
+        header += [name, f"{name}: paper", "difference"]
+    rows = [
+        [row, *(part for i in used for part in _shown(each[i], digits_of(recipe.columns[i])))]
+        for row, each in cells.items()
+        if any(each[i].values or each[i].failed for i in used)
+    ]
+    caption = f"{recipe.title}; scale {scale}, seeds {', '.join(map(str, seeds))}"
+    blocks: list[Block] = [Heading(f"{recipe.title} ({recipe.where})")]
+    blocks += [Paragraph(text) for text in (recipe.note, _sizes(recipe, used, scale)) if text]
+    blocks.append(Table(header, rows, caption))
+    for i in used:
+        column = recipe.columns[i]
+        lines = curves(recipe, column, results, scale, seeds)
+        if lines and column.value in ("test", "validation"):
+            score = "validation score"
+            blocks.append(Chart(lines, "epoch", score, f"{recipe.title}: {column.name}"))
+    return blocks
+
+
+def _shown(each: Cell, digits: int) -> list[str]:
+    difference = "" if each.difference is None else f"{each.difference:+.{digits}f}"
+    ours = each.show(digits)
+    if each.values and each.missing:
+        ours += f" [{len(each.values)} seed{'s' * (len(each.values) > 1)}]"
+    return [ours, each.published or "", difference]
+
+
+def _sizes(recipe: Recipe, used: Sequence[int], scale: str) -> str:
+    """What is smaller than in the paper, task by task."""
+    if scale == "full":
+        return ""
+    tasks = dict.fromkeys(recipe.columns[i].task for i in used)
+    parts = (f"{task} ({reduction(task, scale).describe()})" for task in tasks)
+    return f"Reduced: {'; '.join(parts)}."
+
+
+def all_results(results: Path, scale: str, seeds: Sequence[int]) -> Results:
+    """Scores by table, row and column, for the findings."""
+    return {
+        name: {
+            row: {
+                column.name: found
+                for column in recipe.columns
+                if (found := cell(recipe, row, column, results, scale, seeds).values)
+            }
+            for row in recipe.rows
+        }
+        for name, recipe in RECIPES.items()
+        if table_blocks(recipe, results, scale, seeds)
+    }
+
+
+def claim_blocks(results: Results) -> list[Block]:
+    """Every claim with its verdict."""
+    rows = []
+    for stated, verdict in judge(results):
+        statement = stated.statement
+        if isinstance(stated, Claim) and stated.right:
+            statement = f"printed: {statement} Right: {stated.right}"
+        rows.append([verdict.holds, statement, f"{verdict.effect} {verdict.detail}".strip()])
+    counts = {
+        holds: sum(row[0] == holds for row in rows) for holds in dict.fromkeys(r[0] for r in rows)
+    }
+    summary = ", ".join(f"{count} {holds}" for holds, count in counts.items())
+    caption = f"{len(rows)} claims: {summary}"
+    return [Heading("Claims"), Table(["verdict", "claim", "numbers"], rows, caption)]
+
+
+def _surroundings(results: Path, scale: str, seeds: Sequence[int]) -> list[Block]:
+    seen: dict[str, Any] = {}
+    hours = 0.0
+    for recipe in RECIPES.values():
+        for experiment in recipe.experiments(scale, seeds):
+            result = read_result(results, experiment.key)
+            if result is not None and result.error is None:
+                seen[result.key] = result
+    hours = sum(r.summary["wall_seconds"] for r in seen.values()) / 3600
+    machines = {
+        f"{r.environment['platform']}, {r.environment['cores']} cores, "
+        f"torch {r.environment['torch']}, s4d-torch {r.environment['s4d_torch']}"
+        for r in seen.values()
+    }
+    listed = " ".join(map(str, seeds))
+    return [
+        Paragraph(f"{len(seen)} runs, {hours:.1f} hours of one process in all."),
+        *(Paragraph(machine) for machine in sorted(machines)),
+        Code(
+            f"s4d paper run all --scale {scale} --seeds {listed}\ns4d paper report --scale {scale}"
+        ),
+    ]
