@@ -19,7 +19,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from s4d_torch.data import TASKS, DataFolder, Dataset
+from s4d_torch.data import TASKS, DataFolder, Dataset, pathfinder_images
 from s4d_torch.data import pathfinder as tasks
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.pathfinder import (
@@ -288,7 +288,7 @@ def test_images_are_made_once_and_kept(
     def refuse(*_: Any) -> None:
         raise AssertionError("made again")
 
-    monkeypatch.setattr(tasks, "make_images", refuse)
+    monkeypatch.setattr(pathfinder_images, "make_images", refuse)
     again = pixels(load_pathfinder(replace(options, workers=2), folder))
     assert all(np.array_equal(first[name], again[name]) for name in first)
     for other in ({"seed": 6}, {"distractors": 3}, {"count": 20}):
