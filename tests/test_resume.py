@@ -137,12 +137,12 @@ def test_killed_twice_in_a_row_at_a_chosen_moment(
     assert left_behind(run) == undisturbed(**PLAIN)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_two_processes_killed_again_and_again(
-    jobs: Jobs, undisturbed: Undisturbed, tmp_path: Path, seed: int
+@pytest.mark.parametrize("processes", [2, 3])
+def test_several_processes_killed_again_and_again(
+    jobs: Jobs, undisturbed: Undisturbed, tmp_path: Path, processes: int
 ) -> None:
-    options = {**MIXED, "processes": 2}
-    kills = killed_until_done(jobs, tmp_path / "run", seed, **options)
+    options = {**MIXED, "processes": processes}
+    kills = killed_until_done(jobs, tmp_path / "run", seed=1, **options)
     assert kills >= 2
     assert left_behind(tmp_path / "run") == undisturbed(**options)
 

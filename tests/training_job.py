@@ -15,10 +15,8 @@ import stat
 import subprocess
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +64,7 @@ def small_data(
     targets: Array = (slope > 0).astype(np.int64) if kind == "classification" else 70 + 30 * slope
     whole = Split.whole(tuple(tower() for _ in range(towers)), targets)
     edges = np.cumsum([0, *sizes])
-    parts = [whole.part(slice(edges[i], edges[i + 1])) for i in range(3)]
+    parts = [whole.part(slice(*edges[i : i + 2])) for i in range(3)]
     signature = Signature(
         kind,
         features=4 if tokens else 1,
@@ -220,6 +218,9 @@ def serve() -> None:
 
 
 def run_forked(job: Job) -> list[Outcome]:
+    if job.shard:  # seconds of imports, once for all children
+        import torch._dynamo
+        import torch.distributed.fsdp  # noqa: F401
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -239,7 +240,7 @@ def run_forked(job: Job) -> list[Outcome]:
         for child in left:
             if late or killed:
                 os.kill(child, signal.SIGKILL)
-            ended, status = os.waitpid(child, 0 if len(left) == 1 and not late else os.WNOHANG)
+            ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 code, seconds = os.waitstatus_to_exitcode(status), time.monotonic() - began
                 outcomes[child] = _read_outcome(children[child], code, seconds)
@@ -264,10 +265,8 @@ def _be_child(job: Job, rank: int, port: int, writing: int) -> None:
             said["events"] = run(job, rank)
         except BaseException as error:
             code, said["error"], said["message"] = 1, type(error).__name__, str(error)
-            if os.environ.get("TRAINING_JOB_DEBUG"):
-                traceback.print_exc()
     said["warnings"] = [str(warning.message) for warning in caught]
-    with suppress(OSError), os.fdopen(writing, "w") as file:
+    with os.fdopen(writing, "w") as file:
         json.dump(said, file)
     os._exit(code)
 

@@ -22,7 +22,7 @@ from torch.optim import AdamW
 from s4d_torch.data.dataset import Dataset
 from s4d_torch.nn.parameter_groups import parameter_groups
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.training import guard
+from s4d_torch.training import guard, sharing
 from s4d_torch.training.average import Average
 from s4d_torch.training.batches import Order, Part, feed
 from s4d_torch.training.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer
@@ -33,7 +33,6 @@ from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.processes import Processes
 from s4d_torch.training.progress import Progress, Reporter
 from s4d_torch.training.schedule import factor
-from s4d_torch.training.sharing import distribute, load_into, taking_part, whole, without_sync
 
 PATIENCE = 20  # bad batches in a row that are skipped, if they are, before giving up
 
@@ -79,7 +78,7 @@ class Trainer:
         self.reporter = reporter or Reporter()
         self.model = model.to(device)
         self.average = None if training.ema is None else Average(self.model, training.ema)
-        self.wrapped = distribute(self.model, processes, device, shard=shard)
+        self.wrapped = sharing.distribute(self.model, processes, device, shard=shard)
         groups = parameter_groups(
             self.model, optimizer.lr, optimizer.weight_decay, optimizer.ssm_lr
         )
@@ -102,6 +101,8 @@ class Trainer:
 
     def run(self) -> None:
         """All epochs that are left; the best weights are with the keeper then."""
+        one = Part(self.dataset.batch(self.dataset.train, np.arange(1)), 1.0)
+        sharing.settle(self.wrapped, self.processes, lambda: self._backward(one, 1))
         self._resume()
         now = self.standing
         with guard.listening() as asked_to_stop:
@@ -129,11 +130,13 @@ class Trainer:
         statistics = [buffer.clone() for buffer in self.model.buffers()]
         loss = torch.zeros((), dtype=torch.float64)
         for i, part in enumerate(parts):
-            quiet = without_sync(self.wrapped) if i < len(parts) - 1 else nullcontext()
+            quiet = sharing.without_sync(self.wrapped) if i < len(parts) - 1 else nullcontext()
             with quiet:
                 loss += self._backward(part, count)
         total = float(self.processes.sum(loss)) / count
-        norm = whole(get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None))
+        norm = sharing.whole(
+            get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
+        )
         if not (np.isfinite(total) and torch.isfinite(norm)):
             self._bad_batch(parts, total, norm)
             for buffer, before in zip(self.model.buffers(), statistics, strict=True):
@@ -193,7 +196,7 @@ class Trainer:
     def _outputs(self, model: torch.nn.Module, part: Part) -> tuple[Tensor, Tensor]:
         """What ``model`` makes of a part, and what it should."""
         batch = part.batch.to(self.device)
-        with taking_part(self.model, part.weight > 0):
+        with sharing.taking_part(self.model, part.weight > 0):
             return call(model, batch, precision=self.config.training.precision), batch.targets
 
     # -- epochs ------------------------------------------------------------------------------------
@@ -251,8 +254,10 @@ class Trainer:
 
     def _checkpoint(self) -> Checkpoint:
         tensors = {
-            "model": {name: whole(x) for name, x in self.model.state_dict().items()},
-            "optimizer": {k: whole(x) for k, x in optimizer_tensors(self.optimizer).items()},
+            "model": {name: sharing.whole(x) for name, x in self.model.state_dict().items()},
+            "optimizer": {
+                k: sharing.whole(x) for k, x in optimizer_tensors(self.optimizer).items()
+            },
         }
         if self.average is not None:
             tensors["average"] = dict(self.average.model.state_dict())
@@ -263,7 +268,7 @@ class Trainer:
     def _resume(self) -> None:
         checkpoint = self.keeper.newest(self.processes)
         if checkpoint is not None:
-            load_into(self.model, checkpoint.tensors["model"])
+            sharing.load_into(self.model, checkpoint.tensors["model"])
             restore_optimizer(self.optimizer, checkpoint.tensors["optimizer"])
             if self.average is not None:
                 self.average.model.load_state_dict(checkpoint.tensors["average"])

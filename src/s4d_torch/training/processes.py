@@ -14,6 +14,7 @@ from torch import Tensor, distributed
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=10)  # without a word from another process, before giving up
+_ENDED: list[Any] = []  # the group of the last run
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,9 @@ def joined(device: torch.device) -> Iterator[Processes]:
     try:
         yield Processes(distributed.get_rank(), count)
     finally:
+        # A model that is still about holds on to the group. Were it the last to do so, its end
+        # would wait, with Python's lock in its hands, for a thread that waits for that lock.
+        _ENDED[:] = [distributed.group.WORLD]
         distributed.destroy_process_group()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
@@ -41,6 +41,20 @@ def distribute(
     buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     options: dict[str, Any] = {"device_ids": ids, buffers: False}
     return cast(nn.Module, DistributedDataParallel(model, **options))
+
+
+def settle(model: nn.Module, processes: Processes, backward: Callable[[], object]) -> None:
+    """Let DDP put the gradients into their final order before the first step, not after it.
+
+    Three numbers have another sum in another order, so a run that goes on would end otherwise than
+    one that was never broken off. ``backward`` is a pass whose gradients are thrown away.
+    """
+    if processes.count < 3 or not isinstance(model, DistributedDataParallel):
+        return
+    statistics = [buffer.clone() for buffer in model.buffers()]
+    backward()
+    for buffer, before in zip(model.buffers(), statistics, strict=True):
+        buffer.copy_(before)
 
 
 def _compute_with_copies(module: nn.Module) -> None:
