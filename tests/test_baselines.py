@@ -17,6 +17,7 @@ from s4d_torch.nn.baselines import (
     TransformerModel,
     load_model,
 )
+from s4d_torch.nn.baselines.convolution import averages
 from s4d_torch.nn.block import SequenceBatchNorm
 from s4d_torch.training.build import ARCHITECTURES, build_model
 from s4d_torch.training.config import Config, ModelConfig
@@ -87,6 +88,17 @@ def test_padding_does_not_change_what_is_learnt(name: str) -> None:
     for parameter, gradient in gradients[0].items():
         assert gradient is not None, parameter
         torch.testing.assert_close(gradient, gradients[1][parameter], rtol=1e-7, atol=1e-9)
+
+
+def test_averages_are_of_what_is_valid() -> None:
+    x = torch.tensor([1.0, 2, 3, 4, 5, 7, 9]).reshape(1, 7, 1)
+    whole, none = averages(x, None, 4)
+    assert none is None
+    assert whole.flatten().tolist() == [2.5, 7.0]
+    part, lengths = averages(x, torch.tensor([5]), 4)
+    assert lengths is not None
+    assert lengths.tolist() == [2]
+    assert part.flatten().tolist() == [2.5, 5.0]
 
 
 @EACH

@@ -105,7 +105,8 @@ def run_experiment(
     """Train, measure and write ``results/KEY.json``; a result that is there is only read.
 
     The run's folder, ``work/KEY``, lets an interrupted run go on, and is removed at the end. An
-    error is a result too: it is kept, and can be tried again by removing its file.
+    error is a result too: it is kept, and can be tried again by removing its file. An experiment
+    that another process is running raises ``BlockingIOError``.
     """
     done = read_result(results, experiment.key)
     if done is not None:
@@ -118,21 +119,24 @@ def run_experiment(
             experiment.config.task, experiment.config, out=folder, data=data, reporter=reporter
         )
         measured = {name: MEASURES[name](run, data) for name in experiment.measures}
+    except BlockingIOError:  # no word on the experiment: its result is on the way elsewhere
+        raise
     except Exception as error:
         trace = traceback.format_exc(limit=-3)
         failed = Result(experiment.key, described, error=f"{error}\n{trace}")
-        _write(results, failed)
+        write_result(results, failed)
         return failed
     rows = [{name: float(value) for name, value in row.items()} for row in run.rows]
     summary = {**run.summary, "wall_seconds": round(time.perf_counter() - began, 2)}
     surroundings = {k: v for k, v in environment().items() if k != "command"}
     result = Result(experiment.key, described, summary, rows, measured, surroundings)
-    _write(results, result)
+    write_result(results, result)
     shutil.rmtree(folder, ignore_errors=True)
     return result
 
 
-def _write(results: Path, result: Result) -> None:
+def write_result(results: Path, result: Result) -> None:
+    """Keep a result as ``results/KEY.json``, whole or not at all."""
     results.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(result), indent=1) + "\n"
     write_atomically({result_path(results, result.key): text.encode()})
