@@ -1,6 +1,7 @@
 """ListOps: values against an evaluator of its own, the arena's rules, and bad files."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -172,7 +173,7 @@ def test_distribution_of_random_trees() -> None:
 def test_short_trees_leave_the_deep_levels_empty(seed: int) -> None:
     tokens, offsets = grow(Rules(min_length=2, max_length=30), 50, np.random.default_rng(seed))
     assert len(tokens) == offsets[-1] > 0
-    for first, last in zip(offsets[:-1], offsets[1:], strict=True):
+    for first, last in pairwise(offsets):
         assert 0 <= evaluate(tokens[first:last]) <= 9
 
 

@@ -125,7 +125,8 @@ class Run(Shared):
             memory_gb=self.memory_gb,
             address=self.address,
             retry_failed=self.retry_failed,
-            watch=grid_view(console),
+            # the script for Slurm goes to standard output alone
+            watch=None if self.engine == "slurm" else grid_view(console),
         )
 
 

@@ -23,7 +23,7 @@ class ModelConfig:
     """The network around the layers."""
 
     architecture: str = "ssm"
-    """ssm, or a baseline: lstm"""
+    """ssm, or a baseline: lstm, transformer, convnet or resnet"""
     n_layers: int = 4
     """residual blocks"""
     d_model: int = 64

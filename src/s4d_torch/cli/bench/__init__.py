@@ -105,7 +105,7 @@ class Bench:
             for records in WORKS[name](self.sizes, watch):
                 found.records += records
                 _print_progress(console, records)
-            found.save(self.out / "bench.json")  # what there is, should the rest be interrupted
+                found.save(self.out / "bench.json")  # should the rest be interrupted
         return found
 
     @property

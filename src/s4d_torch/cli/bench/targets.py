@@ -16,6 +16,8 @@ from s4d_torch.cli.bench.contenders import (
     STEP,
 )
 from s4d_torch.cli.bench.layers import CAUCHY
+from s4d_torch.cli.bench.loading import READ
+from s4d_torch.cli.bench.loading import STEP as USE
 from s4d_torch.cli.bench.measure import Record
 from s4d_torch.cli.bench.models import COMPILED, EAGER, STREAM
 
@@ -144,6 +146,17 @@ def _seconds(
     return find
 
 
+def _loading(records: Sequence[Record], _: int) -> Found:
+    """Reading a batch / the training step that uses it, in per cent, for each task."""
+    times = {r.contender: r.seconds for r in records if r.work == "loading" and r.seconds}
+    return [
+        (100 * seconds / times[f"{task}: {USE}"], task)
+        for name, seconds in times.items()
+        for task, what in [name.split(": ")]
+        if what == READ and f"{task}: {USE}" in times
+    ]
+
+
 TARGETS = (
     *(
         Target(
@@ -187,6 +200,7 @@ TARGETS = (
     ),
     Target("extra peak memory of SSM forward+backward / size of u", 4, 2, _memory, at_most=True),
     Target("growth, batch 1: time(2L) / time(L)", 2.3, 2.05, _growth, at_most=True),
+    Target("reading a batch / training step", 5, 5, _loading, unit=" %", at_most=True),
     Target(
         "step of a 6-layer model, batch 1, 1 thread: eager / compiled",
         8,

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from s4d_torch._registry import Registry
-from s4d_torch.cli.bench import contenders, layers, models, probe
+from s4d_torch.cli.bench import contenders, layers, loading, models, probe
 from s4d_torch.cli.bench.contenders import BACKWARD, FORWARD, OURS, STEP, TRAINING
 from s4d_torch.cli.bench.measure import Contender, Record, Shape, Stopwatch, threads
 
@@ -119,6 +119,13 @@ def train(sizes: Sizes, watch: Stopwatch) -> Records:
     """A training step of a whole model."""
     for place in sizes.train:
         yield watch.race("train", sizes.shape(TRAINING, place), models.training_steps())
+
+
+@WORKS.register("loading")
+def reading(sizes: Sizes, watch: Stopwatch) -> Records:
+    """Reading a batch beside the step that learns from it, for every task whose data is here."""
+    for name in loading.tasks_here()[: 1 if not sizes.compile else None]:
+        yield watch.race("loading", *loading.readers(name))
 
 
 @WORKS.register("step")
