@@ -223,6 +223,7 @@ def test_wherever_the_disk_is_full_the_run_can_go_on(
         told += f"{stop.value}\n"
         assert not list(folder.rglob(".*.*"))  # nothing half written
         assert run(folder) == expected
+    assert "No space left on device: '" + str(tmp_path / "1" / "run.json") in told
     for what in ("the best weights", "the scores", "the checkpoint of step 3"):
         assert f"{what} could not be written (No space left on device). The" in told
 

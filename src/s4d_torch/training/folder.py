@@ -105,8 +105,7 @@ class RunFolder:
         """Forget the rows after step ``until``: they are about to be written again."""
         rows = [row for row in self.rows() if int(row["step"]) <= until]
         if rows:
-            text = _csv_text(rows, header=True)
-            write_atomically({self.path / METRICS: text.encode()})
+            self._write(METRICS, _csv_text(rows, header=True))
         else:
             (self.path / METRICS).unlink(missing_ok=True)
 
@@ -124,8 +123,14 @@ class RunFolder:
         return _read_json(path) if path.exists() else None
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        text = json.dumps(content, indent=2) + "\n"
-        write_atomically({self.path / name: text.encode()})
+        self._write(name, json.dumps(content, indent=2) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.path / name
+        try:
+            write_atomically({path: text.encode()})
+        except OSError as error:  # of a temporary file, which says nothing to anybody
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     # -- one at a time -----------------------------------------------------------------------------
 
