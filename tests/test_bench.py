@@ -267,6 +267,10 @@ def test_the_sizes_measured_by_default_serve_every_target() -> None:
     records += [Record("step", name, "one step", 1, 1, 1.0) for name in models.steps()]
     records += [Record("memory", OURS, BACKWARD, *place, bytes=1) for place in sizes.memory]
     records += [Record("import", OURS, way, 0, 0, 1.0) for way in ("import", "compile")]
+    records += [
+        Record("loading", f"digits: {what}", "training step", 32, 64, 1.0)
+        for what in ("read", "step")
+    ]
     assert [v.name for v in targets.judge(records, 128) if v.met == "not measured"] == []
 
 

@@ -276,7 +276,11 @@ def images() -> Any:
 
 
 def test_arrays_and_tables_give_the_same_predictions(
-    digits: str, images: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    digits: str,
+    images: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     np.save(tmp_path / "one.npy", images[0])
     np.save(tmp_path / "three.npy", images[:3, :, None])
@@ -295,6 +299,7 @@ def test_arrays_and_tables_give_the_same_predictions(
     ]
     order = [0, 0, 1, 2, 0, 1, 0, 1, 0, 1, 0]
     assert np.array(found) == pytest.approx(np.array([wanted[i] for i in order]), abs=1e-6)
+    monkeypatch.setenv("COLUMNS", "500")  # paths of temporary files can be long
     assert main(["predict", digits, files[1]]) == 0
     shown = capsys.readouterr().out.replace("\n", "")
     best = [int(np.argmax(row)) for row in wanted]

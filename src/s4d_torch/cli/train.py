@@ -32,6 +32,7 @@ from s4d_torch.training import Config, default_config, train_on
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.folder import RunFolder
+from s4d_torch.training.memory import keep_freed_memory
 from s4d_torch.training.processes import local_device
 from s4d_torch.training.progress import Reporter, Reporters
 from s4d_torch.training.run import default_folder, load_dataset
@@ -130,6 +131,7 @@ class Train:
             if is_first_process():
                 estimate.show(config, folder, self.device, out, console, json=self.json)
             return
+        keep_freed_memory()
         RunFolder(out).check(config)
         dataset = load(config, folder)
         check_metric(config, dataset)
