@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from s4d_torch.nn.pretrained import write_atomically
+
+# 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed]
+NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?")
 
 
 class Page:
@@ -80,9 +84,4 @@ def _asset(name: str) -> str:
 
 def _align(cell: str) -> str:
     """Numbers stand to the right."""
-    start = cell.lstrip("+-−").split(" ")[0].rstrip("%xs").replace(",", "")
-    try:
-        float(start)
-    except ValueError:
-        return ""
-    return ' class="number"'
+    return ' class="number"' if NUMBER.fullmatch(cell) else ""
