@@ -16,6 +16,7 @@ import textwrap
 import traceback
 import types
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def read_fences(page: str) -> list[Fence]:
 def read_examples(page: str) -> list[Example]:
     """The examples to run; a ValueError for a Python block with another info string."""
     lines, fences, examples = page.splitlines(), read_fences(page), []
-    for fence, after in zip(fences, [*fences[1:], None], strict=True):
+    for fence, after in zip_longest(fences, fences[1:]):  # after: None for the last
         if PYTHON.match(fence.info) and fence.info not in ("python", "python no-run"):
             raise ValueError(
                 f"line {fence.first}: expected 'python' or 'python no-run', got '{fence.info}'"
