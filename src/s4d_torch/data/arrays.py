@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -33,7 +33,7 @@ from s4d_torch.data.assemble import Holdout, dataset_of
 from s4d_torch.data.dataset import Array, Dataset, Sequences
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
 from s4d_torch.data.targets import ChosenKind, read_targets
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 
 Channels = Literal["last", "first"]
 SPLITS = ("train", "validation", "test")
@@ -244,17 +244,9 @@ register(
         load=load_arrays,
         metric="accuracy",
         size="your own",
-        small=Hyperparameters(
-            n_layers=4,
-            d_model=64,
-            d_state=32,
-            norm="layer",
-            prenorm=True,
-            dropout=0.1,
-            lr=0.005,
-            batch_size=32,
+        small=replace(
+            LAPTOP,
             epochs=20,
-            weight_decay=0.05,
         ),
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from s4d_torch.data.audio import (
 )
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 
 SPLIT_FOLDERS = {"train": 0, "validation": 1, "val": 1, "test": 2}
 SHOWN = 3  # files named in a message
@@ -222,17 +222,12 @@ register(
         metric="accuracy",
         size="yours",
         licence="yours",
-        small=Hyperparameters(
-            n_layers=4,
+        small=replace(
+            LAPTOP,
             d_model=32,
             d_state=64,
-            norm="layer",
-            prenorm=True,
-            dropout=0.1,
             lr=0.01,
             batch_size=16,
-            epochs=10,
-            weight_decay=0.05,
         ),
     )
 )

@@ -21,7 +21,7 @@ import numpy as np
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split, cut_randomly
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 from s4d_torch.data.wfdb import Record, read_record
 
 RATE = 125
@@ -246,32 +246,23 @@ for _column, (_name, _number, _summary) in enumerate(
             citation="Pimentel et al. 2016, Towards a Robust Estimation of Respiratory Rate",
             sources=SOURCES,
             files=(FOLDER,),
-            paper=Hyperparameters(
-                n_layers=6,
+            paper=replace(
+                ARENA,
                 d_model=128,
                 d_state=256,
                 norm="layer",
-                prenorm=True,
-                dropout=0.0,
-                lr=0.01,
                 batch_size=32,
                 epochs=500,
-                weight_decay=0.05,
                 schedule="step",  # halved every 100 epochs
                 decay=0.5,
                 period=0.2,
             ),
-            small=Hyperparameters(
-                n_layers=4,
+            small=replace(
+                LAPTOP,
                 d_model=32,
-                d_state=32,
-                norm="layer",
-                prenorm=True,
                 dropout=0.0,
                 lr=0.01,
-                batch_size=32,
                 epochs=4,
-                weight_decay=0.05,
             ),
             published={
                 model: result

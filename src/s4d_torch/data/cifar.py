@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Split
 from s4d_torch.data.folder import DataFolder, Scratch, Source
 from s4d_torch.data.images import ROWS, ImageOptions, check_labels, image_dataset
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
 FOLDER = "cifar-10-batches-bin"
 BATCHES = 5
@@ -105,31 +106,22 @@ def _count_records(file: Path) -> int:
     return count
 
 
-SMALL = Hyperparameters(
-    n_layers=4,
-    d_model=64,
-    d_state=32,
+SMALL = replace(
+    LAPTOP,
     norm="batch",
-    prenorm=True,
-    dropout=0.1,
     lr=0.01,
     batch_size=50,
     epochs=3,
-    weight_decay=0.05,
 )
 # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
 # all tasks of Long Range Arena.
-PAPER = Hyperparameters(
-    n_layers=6,
+PAPER = replace(
+    ARENA,
     d_model=512,
-    d_state=64,
     norm="layer",
     prenorm=False,
     dropout=0.1,
-    lr=0.01,
-    batch_size=50,
     epochs=200,
-    weight_decay=0.05,
     dt_min=0.001,
     dt_max=0.1,
     bidirectional=True,

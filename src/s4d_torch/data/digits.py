@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from s4d_torch._extras import missing_package
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
 from s4d_torch.data.folder import DataFolder
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 
 BRIGHTEST = 16.0  # a pixel counts the dark points of a 4x4 field
 
@@ -56,16 +56,12 @@ register(
         size="embedded (scikit-learn)",
         licence="CC BY 4.0",
         citation="Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)",
-        small=Hyperparameters(
+        small=replace(
+            LAPTOP,
             n_layers=2,
             d_model=48,
-            d_state=32,
             norm="batch",
-            prenorm=True,
-            dropout=0.1,
             lr=0.02,
-            batch_size=32,
-            epochs=10,
             weight_decay=0.01,
             dt_min=0.01,  # 64 samples are few: steps this large let a kernel fade within them
             dt_max=0.5,

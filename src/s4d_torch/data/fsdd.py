@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from s4d_torch.data.audio import read_audio, root_mean_square
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 
 RATE = 8000
 TEST_TAKES = 5  # the first of the fifty takes of each speaker and digit
@@ -135,17 +135,12 @@ register(
         citation="Jackson et al., Free Spoken Digit Dataset",
         sources=SOURCES,
         files=(FOLDER,),
-        small=Hyperparameters(
-            n_layers=4,
+        small=replace(
+            LAPTOP,
             d_model=32,
-            d_state=32,
             norm="batch",
-            prenorm=True,
-            dropout=0.1,
             lr=0.01,
             batch_size=16,
-            epochs=10,
-            weight_decay=0.05,
         ),
     )
 )

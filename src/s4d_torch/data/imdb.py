@@ -8,14 +8,14 @@ not occur and pads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
 CLASSES = ("neg", "pos")
 FOLDERS = tuple(f"aclImdb/{part}/{name}" for part in ("train", "test") for name in CLASSES)
@@ -110,17 +110,10 @@ register(
         citation="Maas et al. 2011, Learning Word Vectors for Sentiment Analysis",
         sources=(SOURCE,),
         files=FOLDERS,
-        paper=Hyperparameters(
-            n_layers=6,
-            d_model=256,
-            d_state=64,
-            norm="batch",
-            prenorm=True,
-            dropout=0.0,
-            lr=0.01,
+        paper=replace(
+            ARENA,
             batch_size=16,
             epochs=32,
-            weight_decay=0.05,
         ),
         published={
             "S4-LegS": 86.82,
@@ -131,17 +124,10 @@ register(
             "S4 (original)": 76.02,
             "Transformer": 64.27,
         },
-        small=Hyperparameters(
-            n_layers=4,
-            d_model=64,
-            d_state=32,
+        small=replace(
+            LAPTOP,
             norm="batch",
-            prenorm=True,
-            dropout=0.1,
-            lr=0.005,
-            batch_size=32,
             epochs=3,
-            weight_decay=0.05,
         ),
     )
 )

@@ -14,7 +14,7 @@ bracket, which makes the value ambiguous; it is kept here, as in later work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal, get_args
@@ -27,7 +27,7 @@ from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.listops_random import Expression, ordered_map, random_expressions
 from s4d_torch.data.listops_trees import DIGITS, VOCABULARY, Rules, evaluate, tokenize
 from s4d_torch.data.retrieval import release_folder
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
 Origin = Literal["generated", "official", "nyu"]
 NyuFile = Literal["d20s", "d20", "d8"]
@@ -206,17 +206,11 @@ register(
         size="made here (100000 expressions, 110 MB)",
         licence="none needed (generated); official files: Apache-2.0; NYU's: MIT",
         citation="Nangia and Bowman 2018, ListOps; Tay et al. 2021, Long Range Arena",
-        paper=Hyperparameters(
+        paper=replace(
+            ARENA,
             n_layers=8,
             d_model=128,
-            d_state=64,
-            norm="batch",
             prenorm=False,
-            dropout=0.0,
-            lr=0.01,
-            batch_size=50,
-            epochs=40,
-            weight_decay=0.05,
         ),
         published={
             "S4-LegS": 59.60,
@@ -227,17 +221,12 @@ register(
             "S4 (original)": 58.35,
             "Transformer": 36.37,
         },
-        small=Hyperparameters(
-            n_layers=4,
-            d_model=64,
-            d_state=32,
+        small=replace(
+            LAPTOP,
             norm="batch",
-            prenorm=True,
             dropout=0.0,
-            lr=0.005,
             batch_size=50,
             epochs=4,
-            weight_decay=0.05,
         ),
     )
 )

@@ -7,7 +7,7 @@ import math
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
@@ -17,7 +17,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Split
 from s4d_torch.data.folder import DataFolder, Scratch, Source
 from s4d_torch.data.images import ImageOptions, check_labels, check_seed, image_dataset
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 
 FOLDER = "mnist"
 SIDE = 28
@@ -171,15 +171,11 @@ _task = partial(
     "Document Recognition",
     sources=tuple(SOURCES.values()),
     files=tuple(f"{FOLDER}/{name}.gz" for name in FILES),
-    small=Hyperparameters(
-        n_layers=4,
-        d_model=64,
-        d_state=32,
+    small=replace(
+        LAPTOP,
         norm="batch",
-        prenorm=True,
         dropout=0.0,
         lr=0.01,
-        batch_size=32,
         epochs=1,
         weight_decay=0.01,
         bidirectional=False,

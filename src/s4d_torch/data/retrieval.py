@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
 RELEASE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz")
 """7.7 GB with all tasks of the arena; a tar archive packed with gzip, whatever its name says."""
@@ -148,17 +148,10 @@ register(
         citation="Tay et al. 2021, Long Range Arena; Radev et al. 2013, ACL Anthology Network",
         sources=(RELEASE,),
         files=tuple(f"{FOLDER}/{name}" for name in FILES.values()),
-        paper=Hyperparameters(
-            n_layers=6,
-            d_model=256,
-            d_state=64,
-            norm="batch",
-            prenorm=True,
-            dropout=0.0,
-            lr=0.01,
+        paper=replace(
+            ARENA,
             batch_size=64,
             epochs=20,
-            weight_decay=0.05,
         ),
         published={
             "S4-LegS": 90.90,
@@ -169,17 +162,10 @@ register(
             "S4 (original)": 87.09,
             "Transformer": 57.46,
         },
-        small=Hyperparameters(
-            n_layers=4,
-            d_model=64,
-            d_state=32,
-            norm="layer",
-            prenorm=True,
+        small=replace(
+            LAPTOP,
             dropout=0.0,
-            lr=0.005,
-            batch_size=32,
             epochs=1,
-            weight_decay=0.05,
         ),
     )
 )

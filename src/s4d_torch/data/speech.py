@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from s4d_torch._registry import unknown
 from s4d_torch.data.audio import read_audio, root_mean_square
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
 WORDS = (
     *("backward", "bed", "bird", "cat", "dog", "down", "eight", "five", "follow", "forward"),
@@ -201,29 +201,19 @@ register(
         "Recognition",
         sources=SOURCES,
         files=(FOLDER,),
-        paper=Hyperparameters(
-            n_layers=6,
+        paper=replace(
+            ARENA,
             d_model=128,
-            d_state=64,
-            norm="batch",
-            prenorm=True,
-            dropout=0.0,
-            lr=0.01,
             batch_size=16,
-            epochs=40,
-            weight_decay=0.05,
         ),
-        small=Hyperparameters(
-            n_layers=4,
+        small=replace(
+            LAPTOP,
             d_model=32,
-            d_state=32,
             norm="batch",
-            prenorm=True,
             dropout=0.0,
             lr=0.01,
             batch_size=16,
             epochs=8,
-            weight_decay=0.05,
             bidirectional=False,
         ),
         # AR: causal models, which read off the last position; 8 kHz: trained at 16 kHz.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -23,7 +23,7 @@ from s4d_torch.data.assemble import Holdout, dataset_of, stored
 from s4d_torch.data.dataset import Array, Dataset
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
 from s4d_torch.data.targets import MISSING, ChosenKind, read_targets
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 
 USUAL_NAMES = {
     "case": ("id", "case", "series", "case_id", "series_id", "sequence"),
@@ -270,17 +270,9 @@ register(
         load=load_table,
         metric="accuracy",
         size="your own",
-        small=Hyperparameters(
-            n_layers=4,
-            d_model=64,
-            d_state=32,
-            norm="layer",
-            prenorm=True,
-            dropout=0.1,
-            lr=0.005,
-            batch_size=32,
+        small=replace(
+            LAPTOP,
             epochs=20,
-            weight_decay=0.05,
         ),
     )
 )

@@ -36,6 +36,33 @@ class Hyperparameters:
     period: float = 0.3
 
 
+# What most tasks start from; each changes what it has to.
+LAPTOP = Hyperparameters(
+    n_layers=4,
+    d_model=64,
+    d_state=32,
+    norm="layer",
+    prenorm=True,
+    dropout=0.1,
+    lr=0.005,
+    batch_size=32,
+    epochs=10,
+    weight_decay=0.05,
+)
+ARENA = Hyperparameters(  # "almost all tasks" of the paper's Long Range Arena
+    n_layers=6,
+    d_model=256,
+    d_state=64,
+    norm="batch",
+    prenorm=True,
+    dropout=0.0,
+    lr=0.01,
+    batch_size=50,
+    epochs=40,
+    weight_decay=0.05,
+)
+
+
 @dataclass(frozen=True)
 class Task(Generic[Options]):
     """One task. ``load(options, folder)`` reads it; every field of ``options`` is a flag.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +18,7 @@ from s4d_torch.data.assemble import Holdout, dataset_of, stored
 from s4d_torch.data.dataset import Dataset
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.targets import Targets, class_numbers, natural_order, read_targets
-from s4d_torch.data.task import Hyperparameters, Task, register
+from s4d_torch.data.task import LAPTOP, Task, register
 from s4d_torch.data.ts_format import Missing, SeriesFile
 
 ADDRESS = "https://timeseriesclassification.com/aeon-toolkit"
@@ -166,17 +166,11 @@ register(
         licence="as in the archives; for research",
         citation="Dau et al. 2019 (UCR); Bagnall et al. 2018 (UEA); Tan et al. 2021 (TSER)",
         files=(FOLDER,),
-        small=Hyperparameters(
-            n_layers=4,
-            d_model=64,
-            d_state=32,
-            norm="layer",
-            prenorm=True,
+        small=replace(
+            LAPTOP,
             dropout=0.2,
-            lr=0.005,
             batch_size=16,
             epochs=50,
-            weight_decay=0.05,
             dt_min=0.01,  # most series have some hundred samples
         ),
     )
