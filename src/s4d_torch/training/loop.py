@@ -154,11 +154,15 @@ class Trainer:
     def _backward(self, part: Part, count: int) -> Tensor:
         """Add the gradients of one part; its loss, summed."""
         outputs, targets = self._outputs(self.wrapped, part)
-        smoothing = self.config.training.label_smoothing
-        loss = part.weight * loss_sum(outputs, targets, self.dataset.signature, smoothing)
+        loss = part.weight * self.loss_sum(outputs, targets)
         # processes average their gradients: then the factor makes it the mean over all sequences
         (loss * (self.processes.count / count)).backward()
         return loss.detach().double().cpu()
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What outputs cost, summed over a batch."""
+        smoothing = self.config.training.label_smoothing
+        return loss_sum(outputs, targets, self.dataset.signature, smoothing)
 
     def _clip(self, norm: Tensor) -> None:
         largest = self.config.optimizer.clip
