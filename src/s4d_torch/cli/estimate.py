@@ -147,6 +147,9 @@ def _synthetic(config: Config) -> Dataset:
     length = task.length or 1024
     limit = getattr(config.data, "max_length", None)
     length = length if limit is None else min(length, limit)
+    size = STEPS * config.training.batch_size * config.optimizer.accumulate
+    if task.metric == "bits":
+        return _synthetic_symbols(size, length, config.data.levels)
     classes = task.metric == "accuracy"
     signature = Signature(
         "classification" if classes else "regression",
@@ -154,9 +157,15 @@ def _synthetic(config: Config) -> Dataset:
         outputs=10 if classes else 1,
         length=length,
     )
-    size = STEPS * config.training.batch_size * config.optimizer.accumulate
     noise = np.random.default_rng(0).standard_normal((size, length, 1), dtype=np.float32)
     whole = Split.whole(Sequences(noise), np.zeros(size, dtype=np.int64))
+    return Dataset(whole, whole, whole, signature)
+
+
+def _synthetic_symbols(size: int, length: int, levels: int) -> Dataset:
+    signature = Signature("generation", levels + 1, levels, length, tokens=True)
+    noise = np.random.default_rng(0).integers(levels, size=(size, length))
+    whole = Split.whole(Sequences(noise), np.zeros(size))
     return Dataset(whole, whole, whole, signature)
 
 

@@ -21,6 +21,7 @@ from s4d_torch.cli.parsing import CommandError, Switch, UsageError, parse, take_
 from s4d_torch.cli.summary import count, signature_line
 from s4d_torch.cli.train import check_device, found_task, load
 from s4d_torch.data import DataFolder, Dataset, Signature, Split, default_root
+from s4d_torch.data.symbols import counted_bits
 from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.evaluation import Evaluation, predict, score
 from s4d_torch.training.folder import RunFolder
@@ -99,13 +100,23 @@ class Evaluate:
         outputs, targets = self._predict(run, dataset, rate)
         found = score(outputs, targets, dataset.signature)
         confusion = _confusion(outputs, targets, dataset.signature)
+        counted: list[float] = []  # what bits per symbol compare with
+        if run.signature.kind == "generation":
+            counted = [counted_bits(dataset, self._splits(dataset), order) for order in (0, 1)]
         if self.json:
-            print(as_json(self._described(found, len(targets), rate, run, confusion)))
+            described = self._described(found, len(targets), rate, run, confusion)
+            print(as_json(described | ({"counted_bits": counted} if counted else {})))
             return
         if why:
             say(console, why)
         say(console, f"{self.config.task}, {self.split}: {count(len(targets), 'sequence')}")
         console.print(_scores_table(found))
+        if counted:
+            say(
+                console,
+                f"by counting in training: {counted[0]:.4g} bits from how frequent symbols are, "
+                f"{counted[1]:.4g} from the symbol before",
+            )
         if confusion is not None:
             say(console, "rows are classes, columns what they were taken for")
             console.print(_confusion_table(confusion, run.signature.classes, console.width))
@@ -113,21 +124,23 @@ class Evaluate:
     def _predict(self, run: Run, dataset: Dataset, rate: float) -> tuple[Tensor, Tensor]:
         device = local_device(self.device)
         model = run.model.to(device)
-        names = list(dataset.splits) if self.split == "all" else [self.split]
         each = [
             predict(
                 model,
                 dataset,
-                dataset.splits[name],
+                split,
                 batch_size=self.batch_size or run.config.training.batch_size,
                 device=device,
                 precision=run.config.training.precision,
                 rate=rate,
             )
-            for name in names
+            for split in self._splits(dataset)
         ]
         outputs, targets = zip(*each, strict=True)
         return torch.cat(outputs), torch.cat(targets)
+
+    def _splits(self, dataset: Dataset) -> list[Split]:
+        return [split for name, split in dataset.splits.items() if self.split in (name, "all")]
 
     def _described(
         self, found: Evaluation, size: int, rate: float, run: Run, confusion: Tensor | None
@@ -163,7 +176,7 @@ def adapted(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dataset
     signature = replace(trained, length=found.length, sample_rate=found.sample_rate)
     if not same_unit:
         signature = replace(signature, input_shift=found.input_shift, input_scale=found.input_scale)
-    if trained.kind == "regression":
+    if trained.kind != "classification":
         return replace(dataset, signature=signature)
     numbers = _class_numbers(trained, found)
 

@@ -52,6 +52,10 @@ class Predict:
             raise UsageError(f"--rate must be above 0, got {self.rate}")
         check_device(self.device)
         run = Run.load(self.run_folder)
+        if run.signature.kind == "generation":
+            raise CommandError(
+                f"{self.run_folder} predicts the next symbol of a sequence; use 's4d generate'"
+            )
         items = [item for file in self.files for item in read_items(file, run)]
         rates = [self._rate(item, run) for item in items]
         names, outputs, used = self._predict(run, items, rates)

@@ -52,8 +52,12 @@ def signature_line(signature: Signature) -> str:
     what = "" if signature.tokens else f" of {count(signature.features, 'feature')}"
     pairs = ", in pairs" if signature.towers > 1 else ""
     rate = "" if signature.sample_rate is None else f" at {signature.sample_rate:g} Hz"
-    aim = f"{signature.outputs} classes" if signature.kind == "classification" else "a number"
-    return f"{count(signature.length, unit)}{what}{rate}{pairs}, {aim}"
+    aims = {
+        "classification": f"{signature.outputs} classes",
+        "regression": "a number",
+        "generation": f"{signature.outputs} symbols to choose the next from",
+    }
+    return f"{count(signature.length, unit)}{what}{rate}{pairs}, {aims[signature.kind]}"
 
 
 def count(number: int, unit: str, units: str | None = None) -> str:

@@ -268,8 +268,11 @@ def _start(name: str, arguments: Sequence[str]) -> Config:
 def _check_model(config: Config, default: Config) -> None:
     """Build one layer, so that a wrong setting is known before any data is fetched."""
     small = replace(config, model=replace(config.model, n_layers=min(1, config.model.n_layers)))
+    signature = Signature("classification", features=1, outputs=2, length=16)
+    if TASKS[config.task].metric == "bits":
+        signature = replace(signature, kind="generation", tokens=True, features=3)
     try:
-        build_model(small, Signature("classification", features=1, outputs=2, length=16))
+        build_model(small, signature)
     except ValueError as error:
         parts = ("model", "method")
         flags = (changes(part, getattr(config, part), getattr(default, part)) for part in parts)

@@ -15,6 +15,7 @@ from s4d_torch.data.own import find_task
 from s4d_torch.data.pathfinder import load_pathfinder, load_pathx
 from s4d_torch.data.retrieval import load_retrieval
 from s4d_torch.data.speech import load_speech
+from s4d_torch.data.symbols import load_fsdd_audio, load_mnist_pixels
 from s4d_torch.data.table import load_table
 from s4d_torch.data.task import TASKS, Hyperparameters, Task
 from s4d_torch.data.ts_files import load_ucr
@@ -39,8 +40,10 @@ __all__ = [
     "load_cifar",
     "load_digits",
     "load_fsdd",
+    "load_fsdd_audio",
     "load_listops",
     "load_mnist",
+    "load_mnist_pixels",
     "load_pathfinder",
     "load_pathx",
     "load_pmnist",

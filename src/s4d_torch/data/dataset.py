@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 Array = npt.NDArray[Any]
-Kind = Literal["classification", "regression"]
+LabelKind = Literal["classification", "regression"]
+Kind = Literal["classification", "regression", "generation"]
+IGNORED = -100  # a target after the end of a sequence; torch's losses pass over it
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Sequences:
 class Split:
     """Sequences with a target each, (n,): a class, or a number; pairs have two ``inputs``.
 
-    ``index`` picks a part of the stored rows without copying them.
+    ``index`` picks a part of the stored rows without copying them. To generate, each symbol is the
+    target of those before it, and ``targets`` only describe the sequences.
     """
 
     inputs: tuple[Sequences, ...]
@@ -116,14 +119,15 @@ class Signature:
     """What a model has to know about data: saved with a trained model, so that it can be used.
 
     A model reads ``(value - input_shift) * input_scale`` per feature, or tokens as they are, and
-    predicts ``(target - target_shift) / target_scale`` for a regression.
+    predicts ``(target - target_shift) / target_scale`` for a regression. One that generates reads
+    the beginning, which is its last token, then symbols, and predicts each from those before.
     """
 
     kind: Kind
     features: int
     """channels of a signal; for tokens, how many there are"""
     outputs: int
-    """classes, or numbers to predict"""
+    """classes, numbers to predict, or symbols to choose from"""
     length: int
     """samples of the longest sequence"""
     tokens: bool = False
@@ -135,6 +139,8 @@ class Signature:
     target_scale: float = 1.0
     sample_rate: float | None = None
     """samples per second, where time has a unit"""
+    quantization: str = ""
+    """what symbols stand for: a name in ``QUANTIZATIONS``"""
 
     def read(self, values: Array) -> Tensor:
         """Stored values (..., length, features) as the numbers a model reads."""
@@ -150,7 +156,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs (batch, length, features), pairs (batch, 2, length, ...); lengths where ragged."""
+    """inputs (batch, length, features), pairs (batch, 2, length, ...); lengths where ragged.
+
+    targets (batch,), or to generate (batch, length) with ``IGNORED`` after the ends.
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -185,11 +194,28 @@ class Dataset:
         pairs = len(towers) > 1
         ragged = any(tower.ragged for tower in split.inputs)
         lengths = np.stack(each_lengths, 1) if pairs else each_lengths[0]
+        if self.signature.kind == "generation":
+            return self._next_symbols(towers[0], torch.from_numpy(lengths) if ragged else None)
         return Batch(
             inputs=torch.stack(towers, 1) if pairs else towers[0],
             targets=self._targets(split.targets[index]),
             lengths=torch.from_numpy(lengths) if ragged else None,
         )
+
+    def answers(self, split: Split, positions: Array) -> int:
+        """How many targets these sequences have: one each, or to generate one for each symbol."""
+        if self.signature.kind != "generation":
+            return len(positions)
+        return int(split.inputs[0].lengths(split.index[positions]).sum())
+
+    def _next_symbols(self, symbols: Tensor, lengths: Tensor | None) -> Batch:
+        """Each symbol from those before it, the first from the beginning."""
+        first = symbols.new_full((len(symbols), 1), self.signature.features - 1)
+        targets = symbols
+        if lengths is not None:
+            padding = torch.arange(symbols.shape[1]) >= lengths[:, None]
+            targets = symbols.masked_fill(padding, IGNORED)
+        return Batch(torch.cat([first, symbols[:, :-1]], 1), targets, lengths)
 
     def _targets(self, targets: Array) -> Tensor:
         if self.signature.kind == "classification":

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Kind
+from s4d_torch.data.dataset import Array, LabelKind
 
 ChosenKind = Literal["auto", "classification", "regression"]
 Where = Callable[[int], str]
@@ -24,7 +24,7 @@ WHOLE = re.compile(r"[+-]?[0-9]+")
 class Targets:
     """One target for each case, (n,): the number of its class, or the number to predict."""
 
-    kind: Kind
+    kind: LabelKind
     values: Array
     classes: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ def read_targets(raw: Array | Sequence[str], kind: ChosenKind, where: Where) -> 
     return _classes(texts, numbers, where)
 
 
-def _likely_kind(texts: list[str], numbers: list[float | None], where: Where) -> Kind:
+def _likely_kind(texts: list[str], numbers: list[float | None], where: Where) -> LabelKind:
     if all(WHOLE.fullmatch(text) for text in texts):
         if len(set(texts)) == len(texts) > 2:
             raise ValueError(

@@ -30,7 +30,7 @@ class Hyperparameters:
     dt_min: float = 1e-3
     dt_max: float = 1e-1
     bidirectional: bool = True
-    pooling: Literal["mean", "last"] = "mean"
+    pooling: Literal["mean", "last", "none"] = "mean"
     schedule: str = "cosine"
     decay: float = 0.1
     period: float = 0.3
@@ -76,7 +76,7 @@ class Task(Generic[Options]):
     summary: str
     options: type[Options]
     load: Callable[[Options, DataFolder], Dataset]
-    metric: Literal["accuracy", "rmse"]
+    metric: Literal["accuracy", "rmse", "bits"]
     small: Hyperparameters
     length: int | None = None
     size: str = ""

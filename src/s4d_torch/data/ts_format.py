@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Kind
+from s4d_torch.data.dataset import Array, LabelKind
 
 Missing = Literal["error", "interpolate"]
 NOT_A_NUMBER = frozenset({"?", "nan", ""})
@@ -30,7 +30,7 @@ class SeriesFile:
 
     file: Path
     missing: Missing
-    kind: Kind = "classification"
+    kind: LabelKind = "classification"
     classes: frozenset[str] = frozenset()
     """that the header names, if it does"""
     targets: list[str] = field(default_factory=list)

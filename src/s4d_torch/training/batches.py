@@ -59,7 +59,7 @@ class Part:
 def feed(
     dataset: Dataset, steps: list[list[Array]], processes: Processes
 ) -> Generator[tuple[list[Part], int], None, None]:
-    """For each step its parts and how many sequences all processes see in it.
+    """For each step its parts and how many targets all processes see in it.
 
     The next step is read while the current one is computed. Close it: then no thread is left.
     """
@@ -71,7 +71,7 @@ def feed(
             # all processes take part in each backward pass: an idle one repeats another's sequence
             used = own if len(own) else positions[:1]
             parts.append(Part(dataset.batch(dataset.train, used), float(len(own) > 0)))
-        return parts, sum(len(positions) for positions in step)
+        return parts, sum(dataset.answers(dataset.train, positions) for positions in step)
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="s4d-torch-data") as reader:
         coming = reader.submit(read, steps[0]) if steps else None

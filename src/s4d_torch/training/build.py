@@ -21,11 +21,32 @@ ARCHITECTURES: Registry[Build] = Registry("architecture")
 
 def build_model(config: Config, signature: Signature) -> Pretrained:
     """A model with first weights from the config's seed."""
+    _check_ends(config, signature)
     factory = {
         "generator": torch.Generator().manual_seed(config.training.seed),
         "dtype": torch.float64 if config.training.precision == "float64" else torch.float32,
     }
     return ARCHITECTURES[config.model.architecture](config, signature, factory)
+
+
+def _check_ends(config: Config, signature: Signature) -> None:
+    """One output per sequence, or one per step and only from what came before."""
+    model, bidirectional = config.model, config.method.bidirectional
+    if signature.kind == "generation":
+        if model.architecture != "ssm":
+            raise ValueError(
+                f"architecture {model.architecture!r} cannot generate; use architecture 'ssm'"
+            )
+        if model.pooling != "none" or bidirectional:
+            raise ValueError(
+                "to generate, a model needs pooling 'none' and must not be bidirectional; "
+                f"got pooling {model.pooling!r}, bidirectional {bidirectional}"
+            )
+    elif model.pooling == "none":
+        raise ValueError(
+            "pooling 'none' gives an output per step, and this task has one answer per sequence; "
+            "use pooling 'mean' or 'last'"
+        )
 
 
 def _ends(signature: Signature) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class ModelConfig:
     """gelu, relu, silu, tanh or none"""
     mixing: str = "glu"
     """how features mix after the layer: glu, linear or none"""
-    pooling: Literal["mean", "last"] = "mean"
-    """one output per sequence: the mean over it, or its last position"""
+    pooling: Literal["mean", "last", "none"] = "mean"
+    """one output per sequence: the mean over it, or its last position; none: one per step"""
     engine: str = "auto"
     """how the layers compute: auto, fft, direct, chunk or scan"""
 
@@ -99,7 +99,7 @@ class TrainingConfig:
     seed: int = 0
     """of the first weights, the order of the data and the dropout"""
     metric: str = "auto"
-    """what the best weights are chosen by: accuracy, f1, auroc, rmse or mae; auto: the task's"""
+    """chooses the best weights: accuracy, f1, auroc, rmse, mae or bits; auto: the task's"""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """bfloat16 is autocast: weights and state spaces stay in float32"""
     label_smoothing: float = 0.0
@@ -143,7 +143,7 @@ class Config:
             fitting = TASKS[self.task].metric if self.task in TASKS else None
             if fitting is not None and METRICS[fitting].kind == kind:
                 return fitting
-            return "accuracy" if kind == "classification" else "rmse"
+            return {"classification": "accuracy", "regression": "rmse", "generation": "bits"}[kind]
         if METRICS[name].kind != kind:
             raise ValueError(f"metric {name!r} is for a {METRICS[name].kind}, this is a {kind}")
         return name

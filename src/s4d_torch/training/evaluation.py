@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from s4d_torch.data.dataset import Batch, Dataset, Signature, Split
+from s4d_torch.data.dataset import IGNORED, Batch, Dataset, Signature, Split
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.processes import Processes
 
@@ -26,7 +26,10 @@ class Evaluation:
 def call(
     model: nn.Module, batch: Batch, *, precision: str = "float32", rate: float = 1.0
 ) -> Tensor:
-    """What a model makes of a batch: (batch, outputs), in at least float32."""
+    """What a model makes of a batch: (batch, outputs), or (batch, length, outputs) to generate.
+
+    In at least float32.
+    """
     inputs = batch.inputs
     if precision == "float64" and inputs.is_floating_point():
         inputs = inputs.double()
@@ -40,6 +43,9 @@ def loss_sum(
 ) -> Tensor:
     """Cross entropy, or the squared error in units of the targets' spread; summed over a batch."""
     if signature.kind == "classification":
+        return cross_entropy(outputs, targets, reduction="sum", label_smoothing=label_smoothing)
+    if signature.kind == "generation":  # over all symbols, not those after the ends
+        outputs, targets = outputs.flatten(0, 1), targets.flatten()
         return cross_entropy(outputs, targets, reduction="sum", label_smoothing=label_smoothing)
     return mse_loss(outputs[:, 0], targets.to(outputs.dtype), reduction="sum")
 
@@ -58,6 +64,7 @@ def predict(
 ) -> tuple[Tensor, Tensor]:
     """Outputs (n, outputs) and targets (n,) for all of a split, as the model sees both.
 
+    To generate: the surprise of each sequence in nats, (n,), and how many symbols it has, (n,).
     Sequences are taken in the order of their lengths, so that little of a batch is padding.
     """
     if not len(split):
@@ -74,9 +81,11 @@ def predict(
             part = own[first : first + batch_size]
             batch = dataset.batch(split, part if len(part) else np.arange(1))
             moved = batch if device is None else batch.to(device)
-            answer = call(model, moved, precision=precision, rate=rate).cpu()
-            outputs.append(answer[: len(part)])
-            targets.append(batch.targets[: len(part)])
+            answer, target = call(model, moved, precision=precision, rate=rate), batch.targets
+            if dataset.signature.kind == "generation":  # all of it would not fit into memory
+                answer, target = surprise(answer, moved.targets)
+            outputs.append(answer[: len(part)].cpu())
+            targets.append(target[: len(part)].cpu())
     finally:
         model.train(was_training)
     total, back = len(split), torch.from_numpy(np.argsort(order))
@@ -84,12 +93,21 @@ def predict(
     return next(found), next(found)
 
 
+def surprise(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """``-log p`` of the symbols of each sequence, summed, (batch,), and their number, (batch,)."""
+    nats = cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+    return nats.view(targets.shape).double().sum(1), (targets != IGNORED).sum(1)
+
+
 def score(outputs: Tensor, targets: Tensor, signature: Signature) -> Evaluation:
     """The loss and all scores of predictions; those of a regression in the targets' own unit.
 
     Predictions that are no numbers have no score, whatever class they would seem to name.
     """
-    loss = loss_sum(outputs.double(), targets, signature).item() / len(targets)
+    if signature.kind == "generation":
+        loss = (outputs.sum() / targets.sum()).item()
+    else:
+        loss = loss_sum(outputs.double(), targets, signature).item() / len(targets)
     if signature.kind == "regression":
         outputs, targets = (physical(x, signature) for x in (outputs[:, 0], targets))
     scores = {

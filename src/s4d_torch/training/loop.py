@@ -43,7 +43,7 @@ class Standing:
 
     step: int = 0
     loss_sum: float = 0.0
-    """of the epoch so far, over ``loss_count`` sequences"""
+    """of the epoch so far, over ``loss_count`` targets"""
     loss_count: int = 0
     best_score: float | None = None
     best_epoch: int = 0
@@ -155,7 +155,7 @@ class Trainer:
         """Add the gradients of one part; its loss, summed."""
         outputs, targets = self._outputs(self.wrapped, part)
         loss = part.weight * self.loss_sum(outputs, targets)
-        # processes average their gradients: then the factor makes it the mean over all sequences
+        # processes average their gradients: then the factor makes it the mean over all targets
         (loss * (self.processes.count / count)).backward()
         return loss.detach().double().cpu()
 

@@ -16,7 +16,10 @@ from s4d_torch.data.dataset import Kind
 
 @dataclass(frozen=True)
 class Metric:
-    """``score(predictions, targets)``: class scores (n, classes) and classes (n,), or numbers."""
+    """``score(predictions, targets)``: class scores (n, classes) and classes (n,), or numbers.
+
+    For a generation: the surprise of each sequence in nats, (n,), and its symbols, (n,).
+    """
 
     score: Callable[[Tensor, Tensor], float]
     kind: Kind
@@ -97,3 +100,9 @@ def rmse(predictions: Tensor, targets: Tensor) -> float:
 def mae(predictions: Tensor, targets: Tensor) -> float:
     """The mean absolute error."""
     return (predictions.double() - targets.double()).abs().mean().item()
+
+
+@_metric("bits", "generation", higher_is_better=False)
+def bits(surprise: Tensor, symbols: Tensor) -> float:
+    """Bits per symbol: the cross entropy in base 2, over all symbols of all sequences."""
+    return (surprise.double().sum() / symbols.sum()).item() / math.log(2)

@@ -263,6 +263,8 @@ def predict_sequences(
     A run on pairs takes pairs of sequences. Class probabilities, or numbers in the targets' own
     unit. The model has to be on ``device``.
     """
+    if run.signature.kind == "generation":
+        raise ValueError("this run predicts the next symbol; use model.generate or 's4d generate'")
     import numpy as np
 
     from s4d_torch.data.dataset import Sequences, Split
