@@ -1,7 +1,16 @@
-"""Trained models elsewhere: weights from the official code."""
+"""Trained models elsewhere: live streams, weights from the official code."""
 
 from s4d_torch.deploy.official import from_official
 from s4d_torch.deploy.official_files import load_layer, read_official, save_layer
 from s4d_torch.deploy.official_model import from_official_model
+from s4d_torch.deploy.stream import Stream, Streams
 
-__all__ = ["from_official", "from_official_model", "load_layer", "read_official", "save_layer"]
+__all__ = [
+    "Stream",
+    "Streams",
+    "from_official",
+    "from_official_model",
+    "load_layer",
+    "read_official",
+    "save_layer",
+]

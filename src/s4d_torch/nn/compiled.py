@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.packing import Model, pack
+from s4d_torch.nn.packing import Model, Packed, pack
 from s4d_torch.nn.state import ModelState
 from s4d_torch.ssm.scan import available, compiled_module
 
@@ -95,7 +95,15 @@ class CompiledStep:
         self._model._check_input(u, step=False)
         time_axis = self._model.towers
         self._check(u.select(time_axis, 0))
+        if self._model.check_finite:
+            self._model._check_values(u)
         return self._stream.push_many(u.movedim(time_axis, 0)).movedim(0, 1)
+
+    def fork(self) -> CompiledStep:
+        """Another stream of the same model, from the beginning; the parameters are shared."""
+        other = object.__new__(CompiledStep)
+        other.__dict__.update(self.__dict__, _stream=self._stream.fork(), _single=None)
+        return other
 
     @property
     def state(self) -> ModelState:
@@ -134,10 +142,13 @@ def _restored(model: Model, batch_size: int, rate: float, state: ModelState) -> 
 class _Machine:
     """The arrays of one stream, and the calls of machine code on them."""
 
-    def __init__(self, model: Model, batch_size: int, rate: float, block: int) -> None:
+    def __init__(
+        self, model: Model, batch_size: int, rate: float, block: int, packed: Packed | None = None
+    ) -> None:
         code = _code()
         rows, self._model = model.towers * batch_size, model
-        self._packed = pack(model, rows, rate, block, code.LANES)
+        self._packed = packed or pack(model, rows, rate, block, code.LANES)
+        self._options = (batch_size, rate, block)
         plan, weights, cells = self._packed[:3]
         layers, groups, modes, _, lanes = cells.shape
         self._clock = np.zeros(1 + layers * groups, dtype=np.int64)
@@ -168,6 +179,9 @@ class _Machine:
         self.start(state)
         self._run(*self._constant, self._u[:0], self._tokens[:0], self._y[:0])
         _ = self.state
+
+    def fork(self) -> _Machine:
+        return _Machine(self._model, *self._options, self._packed)
 
     def start(self, state: ModelState) -> None:
         code, packed = _code(), self._packed
@@ -218,7 +232,11 @@ class _Eager:
 
     def __init__(self, model: Model, batch_size: int, rate: float, block: int) -> None:
         self._model, self._rate = model, rate
+        self._options = (batch_size, rate, block)
         self.state = model.initial_state(batch_size)
+
+    def fork(self) -> _Eager:
+        return _Eager(self._model, *self._options)
 
     def start(self, state: ModelState) -> None:
         self.state = state
