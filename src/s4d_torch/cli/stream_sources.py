@@ -1,0 +1,160 @@
+"""Where a live stream comes from: a sound file, raw samples, bytes or lines of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from s4d_torch.cli.inputs import BYTES
+from s4d_torch.cli.parsing import CommandError, UsageError
+from s4d_torch.data.audio import SUFFIXES, full_scale, read_audio
+from s4d_torch.data.dataset import Array, Signature
+
+Format = Literal["numbers", "s16", "f32", "bytes"]
+RAW: dict[str, np.dtype[Any]] = {"s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
+CHUNKS_PER_SECOND = 100  # unless the user says otherwise
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples as they come: ``chunks`` are (n, features), or (n,) tokens, as the data is stored.
+
+    ``chunk`` is how many samples each has but the last.
+    """
+
+    chunks: Iterator[Array]
+    chunk: int
+    sample_rate: float | None
+    is_sound: bool
+    is_file: bool = False
+
+
+def sound_file(path: Path, signature: Signature, chunk: int | None) -> Source:
+    """A file, of which a chunk at a time is given away."""
+    if not path.is_file():
+        raise CommandError(f"there is no file {path}; use - for standard input")
+    if path.suffix.lower() not in SUFFIXES or signature.tokens:
+        wanted = "tokens" if signature.tokens else f"sounds, {', '.join(SUFFIXES)}"
+        raise CommandError(
+            f"{path}: the run reads {wanted}; other files come through standard input, as in "
+            f"'s4d stream RUN - < {path}'"
+        )
+    samples, rate = read_audio(path)
+    if samples.shape[1] != signature.features:
+        raise CommandError(
+            f"{path} has {samples.shape[1]} channels; the run was trained on {signature.features}"
+        )
+    samples = _in_unit(samples, signature)
+    size = chunk or _usual_chunk(rate)
+    parts = (samples[i : i + size] for i in range(0, len(samples), size))
+    return Source(parts, size, float(rate), is_sound=True, is_file=True)
+
+
+def standard_input(
+    stream: IO[bytes],
+    form: Format,
+    signature: Signature,
+    chunk: int | None,
+    sample_rate: float | None,
+) -> Source:
+    """What another program writes, in one of four forms."""
+    rate = sample_rate or signature.sample_rate
+    if signature.tokens != (form == "bytes") and form != "numbers":
+        what = "tokens: --format numbers or bytes" if signature.tokens else "signals"
+        raise UsageError(f"--format {form}: the run reads {what}")
+    if form == "numbers":
+        return Source(_numbers(stream, signature, chunk or 1), chunk or 1, rate, is_sound=False)
+    if form == "bytes":
+        if signature.features != BYTES:
+            raise UsageError(f"--format bytes: the run reads {signature.features} tokens, no bytes")
+        tokens = _raw(stream, np.dtype(np.uint8), 1, chunk or 1)
+        return Source((part[:, 0] for part in tokens), chunk or 1, rate, is_sound=False)
+    size = chunk or _usual_chunk(rate)
+    raw = _raw(stream, RAW[form], signature.features, size)
+    return Source((_in_unit(part, signature) for part in raw), size, rate, is_sound=True)
+
+
+def _usual_chunk(rate: float | None) -> int:
+    return max(1, round(rate / CHUNKS_PER_SECOND)) if rate else 1
+
+
+def _in_unit(samples: Array, signature: Signature) -> Array:
+    """Sound in the unit the run's data is stored in, as 's4d predict' reads it."""
+    # Data is scaled by one over its loudness: above 1 only if full scale is 1, not 32768.
+    unit = 32768.0 if signature.input_scale[0] < 1 else 1.0
+    return samples.astype(np.float32) * np.float32(unit / full_scale(samples.dtype))
+
+
+def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> Iterator[Array]:
+    """Samples of several channels in turn; what is left of a sample at the end is no sample."""
+    frame = dtype.itemsize * channels
+    before = 0
+    while True:
+        held = b""
+        while len(held) < size * frame:
+            part = _read(stream, size * frame - len(held))
+            if not part:
+                break
+            held += part
+        whole = len(held) // frame
+        if whole:
+            samples = np.frombuffer(held[: whole * frame], dtype).reshape(-1, channels)
+            samples = samples.astype(dtype.newbyteorder("="))
+            if dtype.kind == "f" and not np.isfinite(samples).all():
+                place = before + int(np.argwhere(~np.isfinite(samples))[0][0])
+                raise CommandError(f"standard input: sample {place} is no finite number")
+            before += whole
+            yield samples
+        if whole < size:
+            return
+
+
+def _read(stream: IO[bytes], size: int) -> bytes:
+    """At most so many bytes, as soon as there are any."""
+    read = getattr(stream, "read1", stream.read)
+    return bytes(read(size))
+
+
+def _numbers(stream: IO[bytes], signature: Signature, size: int) -> Iterator[Array]:
+    """A sample in each line, its channels apart by spaces, commas, semicolons or tabs."""
+    held: list[list[float]] = []
+    number = 0
+    while line := stream.readline():
+        number += 1
+        if line.strip():
+            held.append(_parse(line, number, signature))
+        if len(held) == size:
+            yield _as_array(held, signature)
+            held = []
+    if held:
+        yield _as_array(held, signature)
+
+
+def _parse(line: bytes, number: int, signature: Signature) -> list[float]:
+    text = line.decode("utf-8", "replace").strip().lstrip("\ufeff")
+    where = f"standard input, line {number}: {text[:60]!r}"
+    cells = text.translate(str.maketrans(",;\t", "   ")).split()
+    wanted = 1 if signature.tokens else signature.features
+    if len(cells) != wanted:
+        each = "one token" if signature.tokens else f"{wanted} numbers"
+        raise CommandError(f"{where} has {len(cells)} values; the run reads {each} in each line")
+    try:
+        values = [float(cell) for cell in cells]
+    except ValueError:
+        raise CommandError(
+            f"{where} is no number; for raw sound give --format s16 or f32"
+        ) from None
+    if not np.isfinite(values).all():
+        raise CommandError(f"{where} is no finite number")
+    if signature.tokens and not (values[0].is_integer() and 0 <= values[0] < signature.features):
+        raise CommandError(f"{where} is no token from 0 to {signature.features - 1}")
+    return values
+
+
+def _as_array(held: list[list[float]], signature: Signature) -> Array:
+    values = np.array(held)
+    return values[:, 0].astype(np.int64) if signature.tokens else values
