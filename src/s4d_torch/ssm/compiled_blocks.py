@@ -136,9 +136,10 @@ def blocks_forward(  # type: ignore[no-untyped-def]
     for h in range(low, high):
         dt = math.exp(np.float64(log_dt[h])) * rate
         s = h * sets // channels
-        tables[h] = 0
-        drift[h] = 0
-        carry[h] = 0
+        for q in range(9 * S):
+            tables[h, q] = 0
+        for q in range(S):
+            drift[h, q] = carry[h, q] = 0
         k0 = k1 = k2 = k3 = 0.0
         for n in range(modes):
             A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))

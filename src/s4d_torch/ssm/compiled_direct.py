@@ -24,7 +24,8 @@ def convolve(taps, padded, length, out):  # type: ignore[no-untyped-def]
 
     The ``TAPS`` samples before x, and the taps from length to a multiple of TAPS, are zeros.
     """
-    out[:length] = 0
+    for t in range(length):
+        out[t] = 0
     for s in range(0, length, TAPS):
         a, b, c, d = taps[s], taps[s + 1], taps[s + 2], taps[s + 3]
         e, f, g, h = taps[s + 4], taps[s + 5], taps[s + 6], taps[s + 7]
@@ -53,7 +54,8 @@ def direct_forward(first, last, ahead, u, kernel, y):  # type: ignore[no-untyped
             convolve(kernel[h], x[h - low], length, out[h - low])
         scatter(out, b, 0, length, low, high, ahead, ahead, y)
         if ahead:
-            y[b, length - 1, low:high] = 0
+            for h in range(low, high):
+                y[b, length - 1, h] = 0
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -74,9 +76,12 @@ def direct_backward(first, last, ahead, grad_y, u, kernel, grad_u, grad_kernel):
         gather(grad_y, b, 0, length, low, high, ahead, ahead, d)
         for h in range(low, high):
             c = h - low
-            turned[TAPS : TAPS + length] = d[c, :length][::-1]
+            for t in range(length):
+                turned[TAPS + t] = d[c, length - 1 - t]
             convolve(kernel[h], turned, length, row)
-            out[c, :length] = row[::-1]
+            for t in range(length):
+                out[c, t] = row[length - 1 - t]
             convolve(turned[TAPS:], x[c], length, row)
-            grad_kernel[b, h] = row[::-1]
+            for t in range(length):
+                grad_kernel[b, h, t] = row[length - 1 - t]
         scatter(out, b, 0, length, low, high, ahead, 0, grad_u)

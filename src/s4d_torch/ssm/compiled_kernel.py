@@ -27,7 +27,8 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 def geometric(first, ratio, table):  # type: ignore[no-untyped-def]
     """table[k] = first ratio^k; vectors of modes are planar: real parts, then imaginary ones."""
     M = ratio.shape[0] // 2
-    table[0, : 2 * M] = first
+    for n in range(2 * M):
+        table[0, n] = first[n]
     for k in range(1, table.shape[0]):
         last, line = table[k - 1], table[k]
         for n in range(M):
@@ -82,8 +83,8 @@ def correlate(grad, inner, sums, late):  # type: ignore[no-untyped-def]
     S = inner.shape[1]
     for i in range(count):
         p, q = sums[i], late[i]
-        p[:] = 0
-        q[:] = 0
+        for s in range(S):
+            p[s] = q[s] = 0
         for j in range(0, T, 4):
             g0, g1, g2, g3 = grad[i, j], grad[i, j + 1], grad[i, j + 2], grad[i, j + 3]
             a0, a1, a2, a3 = inner[j], inner[j + 1], inner[j + 2], inner[j + 3]
@@ -98,8 +99,8 @@ def correlate(grad, inner, sums, late):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def sum_powers(outer, before, sums, late, T, total, slope):  # type: ignore[no-untyped-def]
     """sum_l g_l A^l and its derivative from the sums of :func:`correlate`."""
-    total[:] = 0
-    slope[:] = 0
+    for s in range(total.shape[0]):
+        total[s] = slope[s] = 0
     for i in range(outer.shape[0]):
         add_product(outer[i], sums[i], 1.0, total)
         add_product(outer[i], late[i], 1.0, slope)
@@ -120,7 +121,8 @@ def make_kernel_forward(stamp: int) -> Kernel:
         inner = np.zeros((T + 1, 2 * M))
         rows, out = np.zeros((count, 2 * M)), np.zeros((count, T))
         A_bar, one, weight = np.zeros(2 * M), np.zeros(2 * M), np.zeros(2 * M)
-        one[:M] = 1
+        for n in range(M):
+            one[n] = 1
         nows, nexts = np.zeros(M, np.complex128), np.zeros(M, np.complex128)
         scale = 2.0 if pairs else 1.0
         for h in range(low, high):
@@ -129,7 +131,8 @@ def make_kernel_forward(stamp: int) -> Kernel:
             prepare(rule, constraint, decay[s], frequency[s], dt, A_bar, nows, nexts)
             geometric(one, A_bar, inner)
             step = inner[T]  # A^T, and then its conjugate
-            step[M:] *= -1
+            for n in range(M, 2 * M):
+                step[n] = -step[n]
             for g in range(G):
                 first = 0.0
                 for n in range(M):
@@ -165,7 +168,8 @@ def make_kernel_backward(stamp: int) -> Kernel:
         before = np.zeros((count + 1, 2 * M))  # before[i + 1] = A^(T (i + 1) - 1)
         grad, sums, late = np.zeros((count, T)), np.zeros((count, 2 * M)), np.zeros((count, 2 * M))
         A_bar, one = np.zeros(2 * M), np.zeros(2 * M)
-        one[:M] = 1
+        for n in range(M):
+            one[n] = 1
         total, slope = np.zeros(2 * M), np.zeros(2 * M)
         nows, nexts = np.zeros(M, np.complex128), np.zeros(M, np.complex128)
         pulled = np.zeros((3, M), np.complex128)  # gradients of A_bar, B_now and B_next
@@ -177,7 +181,8 @@ def make_kernel_backward(stamp: int) -> Kernel:
             geometric(one, A_bar, inner)
             geometric(one, inner[T], outer)
             geometric(inner[T - 1], inner[T], before[1:])
-            pulled[:] = 0
+            for n in range(M):
+                pulled[0, n] = pulled[1, n] = pulled[2, n] = 0
             flat = grad.reshape(-1)
             for g in range(G):
                 for place in range(1, L):
