@@ -44,8 +44,10 @@ lint: .venv/.installed ## check style (ruff) and types (mypy, strict)
 	@$(PYTHON) -m venv .venv
 	@touch $@
 
-# One pip command, so that the resolver sees torch and all that needs it at once.
+# One pip command, so that the resolver sees torch and all that needs it at once. Then aeon, whose
+# checks of estimators the tests run: it asks for an older numba than it needs.
 .venv/.installed: .venv/.pins pyproject.toml
 	@echo "installing s4d-torch and the pinned packages into .venv (minutes, the first time)"
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --no-deps -c constraints.txt aeon
 	@touch $@
