@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from types import ModuleType
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from s4d_torch.nn import validate
+from s4d_torch.nn import sampling, validate
 from s4d_torch.nn.packing import Model, Packed, pack
 from s4d_torch.nn.state import ModelState
 from s4d_torch.ssm.scan import available, compiled_module
@@ -105,6 +106,18 @@ class CompiledStep:
         other.__dict__.update(self.__dict__, _stream=self._stream.fork(), _single=None)
         return other
 
+    def sample(
+        self, scores: Tensor, draws: Tensor, temperature: float = 1.0, top_k: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Choose the next symbol from its scores, push it, choose from the answer, and so on.
+
+        scores (batch, symbols) of the first, draws (length, batch), uniform in [0, 1) and double ->
+        symbols (length, batch), all of them pushed, and the scores after them. For the rule see
+        :func:`s4d_torch.nn.sampling.choose`; a model that generates is what it takes.
+        """
+        kept = scores.shape[1] if top_k is None else min(top_k, scores.shape[1])
+        return self._stream.sample(scores.detach(), draws, float(temperature), kept)
+
     @property
     def state(self) -> ModelState:
         """The state after all that was pushed since the start; a copy."""
@@ -171,7 +184,8 @@ class _Machine:
         self._inlet = torch.from_numpy(self._input).view(shape)
         self._run = code.run
         self._arguments = (*self._constant, self._u, self._tokens, self._y)
-        _announce(self._warm_up)
+        used = ("run", "begin", "settle", "load", "unload")
+        _announce(self._warm_up, [getattr(code, name) for name in used])
 
     def _warm_up(self) -> None:
         """Compile all that a stream uses, by using it."""
@@ -226,6 +240,21 @@ class _Machine:
             self._model._check_values(u)
         return torch.from_numpy(y).unflatten(0, (-1, self._batch_size))
 
+    def sample(
+        self, scores: Tensor, draws: Tensor, temperature: float, top_k: int
+    ) -> tuple[Tensor, Tensor]:
+        code = compiled_module("compiled_sample")
+        following, chosen = scores.numpy().copy(), np.zeros(draws.shape, dtype=np.int64)
+
+        def run(*arrays: Any) -> bool:
+            found: bool = code.sample(*self._constant, following, temperature, top_k, *arrays)
+            return found
+
+        _announce(lambda: run(draws[:0].numpy(), chosen[:0]), [code.sample])
+        if not run(draws.numpy(), chosen):
+            raise sampling.not_numbers()
+        return torch.from_numpy(chosen), torch.from_numpy(following)
+
 
 class _Eager:
     """A stream by the model's own step."""
@@ -249,6 +278,15 @@ class _Eager:
     def push_many(self, u: Tensor) -> Tensor:
         return torch.stack([self.push(sample) for sample in u])
 
+    def sample(
+        self, scores: Tensor, draws: Tensor, temperature: float, top_k: int
+    ) -> tuple[Tensor, Tensor]:
+        chosen = torch.zeros(draws.shape, dtype=torch.int64, device=scores.device)
+        for symbols, draw in zip(chosen, draws.to(scores.device), strict=True):
+            symbols[:] = sampling.choose(scores, draw, temperature, top_k)
+            scores = self.push(symbols)
+        return chosen, scores
+
 
 def _state_shape(model: Model) -> tuple[int, int]:
     ssm = model._each_block()[0].layer.ssm
@@ -265,9 +303,8 @@ def _code() -> ModuleType:
     return compiled_module("compiled_step")
 
 
-def _announce(work: Any) -> None:
+def _announce(work: Any, parts: Sequence[Any]) -> None:
     """Say so when the compiler was waited for; the next process finds the result on disk."""
-    parts = [getattr(_code(), name) for name in ("run", "begin", "settle", "load", "unload")]
 
     def compiled() -> int:
         return sum(sum(part.stats.cache_misses.values()) for part in parts)

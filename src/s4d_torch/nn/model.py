@@ -14,6 +14,7 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.block import NORMS, Block, NoNorm
 from s4d_torch.nn.compiled import CompiledStep
+from s4d_torch.nn.generation import Generation, start_of
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, Layer, linear, mask
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.pretrained import Pretrained, configurable
@@ -197,6 +198,30 @@ class SequenceModel(Pretrained):
     def compile_step(self, batch_size: int = 1, *, rate: float = 1.0) -> CompiledStep:
         """:meth:`step` as machine code, for live streams; see :class:`CompiledStep`."""
         return CompiledStep(self, batch_size, rate)
+
+    def generate(
+        self,
+        n: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        prompt: Tensor | Sequence[Any] | None = None,
+        *,
+        batch_size: int | None = None,
+        rate: float = 1.0,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """``n`` symbols, each drawn from what the model expects after those before: (batch, n).
+
+        A higher ``temperature`` draws more freely, 0 always takes the likeliest; ``top_k`` leaves
+        the choice among the k likeliest. ``prompt``, (length,) for all or (batch, length), comes
+        first and is not repeated. For models of tokens with an output per step, ``pooling="none"``.
+        With d_input = d_output + 1 the last token stands for the beginning and is read before all.
+        """
+        batch_size, given = start_of(self, prompt, batch_size)
+        generation = Generation(self, batch_size, rate)
+        if given is not None:
+            generation.read(given)
+        return generation.write(n, temperature, top_k, generator=generator)
 
     def initial_state(self, batch_size: int) -> ModelState:
         """The state before the first sample."""

@@ -79,24 +79,8 @@ def make_run(version: int) -> Callable[..., bool]:
         answers = rows // plan[TOWERS]
         for step in range(y.shape[0] // answers):
             place = encode(plan, weights, u, tokens, step * rows, x)
-            for layer in range(cells.shape[0]):
-                refill(clock, layer, cells, modes, ring)
-                place = block(plan, clock[0], weights, place, ring[layer], x, narrow, wide)
-            scale, shift = (
-                weights[place : place + width],
-                weights[place + width : place + 2 * width],
-            )
-            kind = plan[NORM] if plan[PRENORM] else 0
-            for row in range(rows):
-                normalize(kind, weights[0], x[row], scale, shift, x[row])
-                pool[row, width] += 1
-                for h in range(width):
-                    pool[row, h] += x[row, h]
-                if plan[MEAN]:
-                    for h in range(width):
-                        x[row, h] = pool[row, h] / pool[row, width]
-            decode(plan, weights, place + 2 * width, x, wide, narrow, y[step * answers :])
-            clock[0] += 1
+            out = y[step * answers :]
+            forward(plan, clock, weights, place, cells, modes, pool, ring, x, narrow, wide, out)
         return version >= 0
 
     return run
@@ -119,6 +103,40 @@ def encode(plan: Array, weights: Array, u: Array, tokens: Array, first: int, x: 
         else:
             affine(u[first + row], weights[1:end], weights[end : end + width], x[row])
     return end if plan[EMBEDDING] else end + width
+
+
+@compiled
+def forward(
+    plan: Array,
+    clock: Array,
+    weights: Array,
+    place: int,
+    cells: Array,
+    modes: Array,
+    pool: Array,
+    ring: Array,
+    x: Array,
+    narrow: Array,
+    wide: Array,
+    y: Array,
+) -> None:
+    """One encoded sample, x (rows, d_model), through all layers to its answers in y; spoils x."""
+    rows, width = x.shape
+    for layer in range(cells.shape[0]):
+        refill(clock, layer, cells, modes, ring)
+        place = block(plan, clock[0], weights, place, ring[layer], x, narrow, wide)
+    scale, shift = weights[place : place + width], weights[place + width : place + 2 * width]
+    kind = plan[NORM] if plan[PRENORM] else 0
+    for row in range(rows):
+        normalize(kind, weights[0], x[row], scale, shift, x[row])
+        pool[row, width] += 1
+        for h in range(width):
+            pool[row, h] += x[row, h]
+        if plan[MEAN]:
+            for h in range(width):
+                x[row, h] = pool[row, h] / pool[row, width]
+    decode(plan, weights, place + 2 * width, x, wide, narrow, y)
+    clock[0] += 1
 
 
 @compiled
