@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY := passive
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test lint
+.PHONY: help demo bench docs test lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ demo: .venv/.installed ## train small models on the digits and compare them
 
 bench: .venv/.installed ## measure speed and memory against the alternatives; takes long
 	@$(BIN)/s4d bench --out benchmarks/results $(ARGS)
+
+docs: .venv/.installed ## build the documentation: build/docs/index.html
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/docs-cache docs build/docs
+	@echo "build/docs/index.html"
 
 test: lint ## lint, then run every test, and the examples in README and docs
 	@echo "pytest"

@@ -132,7 +132,7 @@ def _rotating_blocks(skew: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def legs_basis(d_state: int, t: Tensor) -> Tensor:
-    """The LegS basis in closed form, ``K_n(t) = L_n(e^-t) e^-t``; (d_state, *t.shape).
+    """The LegS basis in closed form, ``K_n(t) = L_n(e^-t) e^-t``; ``(d_state, *t.shape)``.
 
     ``L_n`` are the Legendre polynomials, orthonormal on [0, 1].
     """

@@ -39,7 +39,7 @@ def power_sum(weights: Tensor, log_A: Tensor, length: int, *, pairs: bool = True
     weights (..., H, M), log_A (H, M) -> (..., H, length). With l = T i + j, A^l is the product of
     ``(A^T)^i`` and ``A^j``: two tables of about sqrt(L) powers, then one real matrix product with
     inner size 2M. The product is double precision too: modes may cancel, and a sum in float32
-    would be off by 1e-5 of the largest |K|.
+    would be off by 1e-5 of the largest ``|K|``.
     """
     flat = weights.reshape(-1, *log_A.shape)
     sums: Tensor = _PowerSum.apply(flat, log_A, length, pairs)  # type: ignore[no-untyped-call]
@@ -238,7 +238,7 @@ def krylov(A_bar: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
 
 
 def basis(A: Tensor, B: Tensor, t: Tensor) -> Tensor:
-    """The continuous basis functions ``K_n(t) = e^(t A_n) B_n``; (..., M, *t.shape)."""
+    """The continuous basis functions ``K_n(t) = e^(t A_n) B_n``; ``(..., M, *t.shape)``."""
     shape = (*A.shape, *[1] * t.ndim)
     return torch.exp(A.reshape(shape) * t) * B.reshape(shape)
 
