@@ -59,6 +59,8 @@ class Generation:
             scores, state = model(piece, state, rate=self._step.rate)
         self._scores = scores[:, -1].contiguous()
         self._step.start(state)
+        # nothing, but compiled: whoever waits for symbols does not wait for the compiler too
+        self._step.sample(self._scores, torch.zeros(0, len(symbols), dtype=torch.float64))
 
     def write(
         self,
