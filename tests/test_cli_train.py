@@ -5,8 +5,6 @@ import json
 import os
 import re
 import signal
-import sys
-import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -342,32 +340,33 @@ def test_a_terminal_gets_a_moving_bar_and_keeps_a_line_for_each_epoch() -> None:
 
 
 def test_events_are_written_where_tensorboard_is_installed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    written: dict[tuple[str, int], float] = {}
+    pytest.importorskip("tensorboard", reason="events are written by TensorBoard: its extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    class SummaryWriter:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            assert (Path(folder), purge_step) == (Path("run/tensorboard"), 1)
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            written[name, step] = value
-
-        def close(self) -> None:
-            written["closed", 0] = 1.0
-
-    module = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    monkeypatch.setattr(display.TensorBoard, "is_installed", lambda: True)
     assert main([*TINY, "--epochs", "1", "--out", "run", "--json"]) == 0
     epoch, end = objects(capsys.readouterr().out)
-    assert written["validation/accuracy", end["steps"]] == epoch["validation_accuracy"]
-    assert {step for name, step in written if name == "train/loss"} == {1, 2, 3, 4, 5}
-    assert written["closed", 0]
-    written.clear()
+    events = EventAccumulator("run/tensorboard").Reload()
+    (score,) = events.Scalars("validation/accuracy")
+    assert score.step == end["steps"]
+    assert score.value == pytest.approx(epoch["validation_accuracy"])
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4, 5]
     assert main([*TINY, "--epochs", "1", "--out", "other", "--json", "--no-tensorboard"]) == 0
-    assert written == {}
+    assert not Path("other/tensorboard").exists()
+
+
+def test_events_after_the_step_a_run_goes_on_from_are_replaced() -> None:
+    pytest.importorskip("tensorboard", reason="events are written by TensorBoard: its extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps in ((1, 2, 3), (2, 3, 4)):  # killed after 3, the checkpoint being of step 1
+        board = display.TensorBoard(Path("events"))
+        for step in steps:
+            board.step(progress(step, 1))
+        board.close()
+    events = EventAccumulator("events").Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
 
 
 # ---- dry run ----------------------------------------------------------------------------------
