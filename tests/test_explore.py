@@ -1,8 +1,6 @@
-"""The page of ``s4d explore``: its arithmetic against Python's, and its life in a browser."""
+"""The arithmetic of the page of ``s4d explore`` against Python's."""
 
-import html
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from browser import CHROMIUM, browse
 from s4d_torch import SSM, Method
-from s4d_torch.cli import main
-from s4d_torch.cli.explore import describe_layer, page
+from s4d_torch.cli.explore import describe_layer
 from s4d_torch.ssm.constraint import CONSTRAINTS, FLOOR
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.hippo import HIPPO, diagonalize
@@ -24,31 +22,8 @@ from s4d_torch.ssm.kernel import basis
 
 SOURCES = Path(__file__).resolve().parents[1] / "src/s4d_torch/cli/explore_page"
 MATHS = ("random", "maths", "low_rank", "run", "code", "state")  # no part of these needs a page
-CHROMIUM, NODE = shutil.which("chromium"), shutil.which("node")
+NODE = shutil.which("node")
 LENGTH, FREQUENCIES, TIMES = 50, [0.001, 0.01, 0.1, 0.4, 0.5], [0.0, 0.3, 2.0]
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium")
-
-
-def browse(folder: Path, text: str, script: str, size: str = "1400,900", hash: str = "") -> Any:
-    """What ``script`` gives (it may await) at the end of the page ``text``, opened as a file."""
-    file = folder / "page.html"
-    result = f"Promise.resolve((async () => {{ {script} }})())"
-    show = (
-        "const shown = document.createElement('pre'); shown.id = 'result';"
-        "shown.textContent = JSON.stringify(value); document.body.append(shown);"
-    )
-    file.write_text(f"{text}<script>{result}.then((value) => {{ {show} }});</script>", "utf-8")
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr")
-    wait = "--virtual-time-budget=4000"  # files are read and addresses written a moment later
-    command = [str(CHROMIUM), *options, f"--window-size={size}", wait, "--dump-dom"]
-    done = subprocess.run(
-        [*command, file.as_uri() + hash], capture_output=True, text=True, timeout=120
-    )
-    assert "CONSOLE" not in done.stderr, done.stderr
-    found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stdout[-2000:]
-    return json.loads(html.unescape(found[1]))
 
 
 def evaluate(folder: Path, script: str) -> Any:
@@ -94,11 +69,13 @@ def cases() -> Iterator[dict[str, Any]]:
                 yield choice(init, rule, constraint, N=(6, 40)[j % 2], seed=10 * i + j)
     law = [name for name, spectrum in INITIALIZATIONS.items() if spectrum.law]
     for init in law:
-        yield choice(init, "zoh", "softplus", randomImag=True, randomReal=True, N=70, seed=2**32 - 1)
+        yield choice(
+            init, "zoh", "softplus", randomImag=True, randomReal=True, N=70, seed=2**32 - 1
+        )
     for init in ("legs", "lin", "rand"):
         yield choice(init, "bilinear", "relu", imagScale=3.5, randomReal=True, dt=1e-4)
     for B in ("hippo", "hippo-half"):
-        yield choice("legs", "foh", "exp", B=B, N=256, dt=1.0)
+        yield choice("legs", "foh", "exp", B=B, N=64, dt=1.0)
 
 
 PICTURE = """
@@ -155,7 +132,11 @@ def check_picture(choice: dict[str, Any], ours: dict[str, Any]) -> None:
     through = 2 * through.real if pairs else through
     expected = {
         "raw": ssm.raw_decay[0],
-        **{"A": A, "B": B, "C": C, "logA": step.log_A, "kernel": ssm.kernel(LENGTH)[0]},
+        "A": A,
+        "B": B,
+        "C": C,
+        "logA": step.log_A,
+        "kernel": ssm.kernel(LENGTH)[0],
         "response": through + on_both(pairs, C * step.into_state, turn.exp(), step.A_bar),
         "continuous": on_both(pairs, C * B, turn / dt, A),
         "basis": basis(A[1], B[1], torch.tensor(TIMES, dtype=torch.float64)),
@@ -219,13 +200,15 @@ def test_what_every_kind_of_layer_shows(tmp_path: Path) -> None:
     described = {**AS_RUN, "layers": [describe_layer(ssm, ssm) for ssm in layers]}
     script = f"""
       const run = readRun({json.dumps(json.dumps(described))});
-      return run.layers.map((layer, i) => layer.C.re.map((_, side) => layer.dt.map((_, channel) => {{
+      const places = (x, show) => x.map((_, i) => show(i));
+      const sides = ({{ C, dt }}, show) => places(C.re, (i) => places(dt, (h) => show(i, h)));
+      return run.layers.map((layer, i) => sides(layer, (side, channel) => {{
         const state = freshState();
         enterRun(state, run, i, channel);
         Object.assign(state, {{ side, length: 64 }});
         const view = makeView(state, run);
         return [[...view.kernel], [...view.frequencies], [...view.gain]];
-      }})));
+      }}));
     """
     for name, ssm, sides in zip(METHODS, layers, evaluate(tmp_path, script), strict=True):
         kernels = ssm.kernel(64).reshape(-1, 4, 64)
@@ -249,14 +232,3 @@ def test_the_response_of_a_low_rank_system_is_that_of_its_kernel(tmp_path: Path)
     K = ssm.kernel(4000)[0]
     expected = torch.exp(turn[:, None] * torch.arange(4000)) @ K.to(torch.complex128)
     assert_near(evaluate(tmp_path, script), expected, "response", 1e-7)
-
-
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("explore")
-    small = ("--model.d-model", "4", "--model.n-layers", "2", "--model.d-state", "8")
-    less = ("--training.epochs", "1", "--training.train-size", "100", "--quiet")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("S4D_TORCH_DATA", str(root / "data"))
-        assert main(["train", "digits", *small, *less, "--out", str(root / "run")]) == 0
-    return root / "run"

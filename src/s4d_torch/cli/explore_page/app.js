@@ -20,6 +20,9 @@ let drag = null; // { plot, pole, below, offset } while a pole is held
 function update() {
   view = makeView(state, run, drag ? view.ranges : null);
   state.selected = view.selected;
+  for (const n of state.moved.keys()) {
+    if (n >= sizeOf(view.system.A)) state.moved.delete(n); // from an address for another size
+  }
   drawEigenvalues(plots.eigenvalues, view);
   drawDiscretePoles(plots.discrete, view);
   drawKernel(plots.kernel, view);

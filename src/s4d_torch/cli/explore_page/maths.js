@@ -263,7 +263,9 @@ function kernel(system, discrete, length, only = null) {
     const [a, b] = at(discrete.bar, n);
     for (let l = 1; l < length; l++) {
       K[l] += x;
-      [x, y] = [a * x - b * y, a * y + b * x];
+      const next = a * x - b * y;
+      y = a * y + b * x;
+      x = next;
     }
   }
   return K;
@@ -295,20 +297,28 @@ function continuousResponse(system, frequencies) {
   ]);
 }
 
-// sum over modes of through + weight / (z - pole), and the same of the conjugates.
+// sum over modes of through + weight / (z - pole), and the same of the conjugates. Written out in
+// real numbers: this is most of the work while a pole is dragged.
 function resolvents(system, frequencies, point, poles, parts) {
-  const terms = Array.from({ length: sizeOf(poles) }, (_, n) => [at(poles, n), ...parts(n)]);
-  return vectorOf(frequencies.length, (i) => {
-    const z = point(frequencies[i]);
-    let total = [0, 0];
-    for (const [pole, weight, through] of terms) {
-      total = add(total, add(through, div(weight, sub(z, pole))));
-      if (system.pairs) {
-        total = add(total, add(conj(through), div(conj(weight), sub(z, conj(pole)))));
-      }
+  const terms = Array.from({ length: sizeOf(poles) }, (_, n) => [...at(poles, n), ...parts(n).flat()]);
+  if (system.pairs) terms.push(...terms.map(([a, b, c, d, e, f]) => [a, -b, c, -d, e, -f]));
+  const flat = Float64Array.from(terms.flat());
+  const values = vector(frequencies.length);
+  for (let i = 0; i < frequencies.length; i++) {
+    const [x, y] = point(frequencies[i]);
+    let re = 0;
+    let im = 0;
+    for (let k = 0; k < flat.length; k += 6) {
+      const a = x - flat[k];
+      const b = y - flat[k + 1];
+      const size = a * a + b * b;
+      re += flat[k + 4] + (flat[k + 2] * a + flat[k + 3] * b) / size;
+      im += flat[k + 5] + (flat[k + 3] * a - flat[k + 2] * b) / size;
     }
-    return total;
-  });
+    values.re[i] = re;
+    values.im[i] = im;
+  }
+  return values;
 }
 
 const magnitudes = (v) => v.re.map((re, i) => Math.hypot(re, v.im[i]));

@@ -52,6 +52,7 @@ function openRun(text) {
     return;
   }
   say("");
+  keptBefore = { key: "", value: null }; // of another run, perhaps
   enterRun(state, run, 0, 0);
   state.selected = -1;
   update();

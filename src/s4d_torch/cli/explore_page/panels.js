@@ -1,6 +1,6 @@
 // The six pictures of a system. A view holds all that is drawn:
 //   system, discrete, moved (a Set of poles), selected, length, kernel, share (of the selected
-//   pole), before (the kernel before poles were moved, or null), constraint, raw, startA (or
+//   pole), before (kernel and gain before poles were moved, or null), constraint, raw, startA (or
 //   null), cloud (the poles of the other channels, or null), axes { logarithmic }.
 
 const LABEL_TIME = "time t = l·dt (units of 1/A)";
@@ -103,7 +103,8 @@ function drawBasis(plot, view) {
 }
 
 function drawKernel(plot, view) {
-  const { kernel: K, share, before, length } = view;
+  const { kernel: K, share, length } = view;
+  const before = view.before?.kernel;
   const l = Float64Array.from({ length }, (_, i) => i);
   const finite = [...K, ...(before ?? [])].filter(Number.isFinite);
   const [low, high] = finite.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [0, 0]);
@@ -122,8 +123,8 @@ function drawKernel(plot, view) {
 }
 
 function drawResponse(plot, view) {
-  const { frequencies: f, gain, gainBefore, gainContinuous } = view;
-  const seen = [...gain, ...(gainBefore ?? [])].filter((x) => Number.isFinite(x) && x > 0);
+  const { frequencies: f, gain, gainContinuous, before } = view;
+  const seen = [...gain, ...(before?.gain ?? [])].filter((x) => Number.isFinite(x) && x > 0);
   const most = seen.reduce((a, b) => Math.max(a, b), 1e-12);
   const least = Math.max(seen.reduce((a, b) => Math.min(a, b), most), most * 1e-6);
   const [low, high] = [least / 1.5, most * 1.8];
@@ -131,7 +132,7 @@ function drawResponse(plot, view) {
     x: "frequency (cycles per sample)",
     y: "gain |H|",
   });
-  if (gainBefore) plot.line(f, gainBefore, "before");
+  if (before) plot.line(before.frequencies, before.gain, "before");
   plot.line(f, gainContinuous, "third dashed");
   plot.line(f, gain, "main");
   const turns = view.turns;

@@ -33,8 +33,11 @@ const between = (x, [low, high]) => Math.min(Math.max(x, low), high);
 
 // The system before poles were moved, with Re(A) as the constraint stores it.
 function unmoved(state, run) {
-  const base = state.mode === "run" ? channelOf(run, state.layer, state.channel, state.side) : makeStart(state.choice);
-  const asTrained = state.mode === "run" && state.constraint === run.layers[state.layer].constraint;
+  const inRun = state.mode === "run";
+  const base = inRun
+    ? channelOf(run, state.layer, state.channel, state.side)
+    : makeStart(state.choice);
+  const asTrained = inRun && state.constraint === run.layers[state.layer].constraint;
   if (!asTrained) {
     base.raw = base.A.re.map((re) => CONSTRAINTS[state.constraint].inverse(-re));
     base.A.re = base.A.re.map((re) => constrained(state.constraint, re));
@@ -54,7 +57,9 @@ function makeView(state, run, kept = null) {
   }
   const hasMoved = state.moved.size > 0;
   const discrete = discretize(system);
-  const selected = state.selected < 0 ? visiblePole(system, state.length) : Math.min(state.selected, sizeOf(system.A) - 1);
+  const last = sizeOf(system.A) - 1;
+  const selected =
+    state.selected < 0 ? visiblePole(system, state.length) : Math.min(state.selected, last);
   const cloud = state.mode === "run" ? cloudOf(run.layers[state.layer], 1500) : null;
   const frequencies = frequencyGrid(system, state.length);
   const view = {
@@ -67,13 +72,9 @@ function makeView(state, run, kept = null) {
     startA: state.mode === "run" ? before.startA : hasMoved ? before.A : null,
     turns: (Math.abs(system.A.im[selected]) * system.dt) / (2 * Math.PI),
     before: null,
-    gainBefore: null,
   };
   Object.assign(view, behaviour(system, discrete, view));
-  if (hasMoved) {
-    const then = behaviour(before, discretize(before), view);
-    Object.assign(view, { before: then.kernel, gainBefore: then.gain });
-  }
+  if (hasMoved) view.before = behaviourBefore(state, before);
   view.ranges = kept ?? rangesOf(view);
   return view;
 }
@@ -83,6 +84,20 @@ function visiblePole({ A, dt }, length) {
   const turns = [...A.im].map((im) => (Math.abs(im) * dt * length) / (2 * Math.PI));
   const misses = turns.map((x) => Math.abs(Math.log((x + 0.1) / 4)));
   return misses.indexOf(Math.min(...misses));
+}
+
+// The same as long as only poles are moved: kept, which halves the work of a drag.
+let keptBefore = { key: "", value: null };
+
+function behaviourBefore(state, system) {
+  const { mode, choice, dt, rule, constraint, length, layer, channel, side } = state;
+  const key = JSON.stringify([mode, choice, dt, rule, constraint, length, layer, channel, side]);
+  if (key !== keptBefore.key) {
+    const frequencies = frequencyGrid(system, length);
+    const value = behaviour(system, discretize(system), { length, frequencies, selected: 0 });
+    keptBefore = { key, value: { ...value, frequencies } };
+  }
+  return keptBefore.value;
 }
 
 function behaviour(system, discrete, { length, frequencies, selected }) {
@@ -146,7 +161,8 @@ function toHash(state) {
   for (const name of ["length", "selected", "logarithmic", "theme"]) {
     keep(name, state[name], DEFAULTS[name]);
   }
-  const places = [...state.moved].map(([n, z]) => `${n}:${z.map((x) => +x.toPrecision(9)).join(":")}`);
+  const short = (z) => z.map((x) => Number(x.toPrecision(9))).join(":");
+  const places = [...state.moved].map(([n, z]) => `${n}:${short(z)}`);
   if (places.length) parts.push(`moved=${places.join(";")}`);
   return parts.join("&");
 }
@@ -159,7 +175,7 @@ function fromHash(hash, run) {
   const state = freshState();
   const number = (name, limits, fallback) => {
     const x = Number(given.get(name));
-    return given.has(name) && Number.isFinite(x) ? between(x, limits) : fallback;
+    return given.get(name) && Number.isFinite(x) ? between(x, limits) : fallback;
   };
   const oneOf = (name, options, fallback) =>
     options.includes(given.get(name)) ? given.get(name) : fallback;
@@ -172,19 +188,22 @@ function fromHash(hash, run) {
   choice.randomReal = given.get("randomReal") === "true";
   choice.B = oneOf("B", ["ones", "hippo", "hippo-half"], choice.B);
   choice.C = oneOf("C", ["normal", "ones"], choice.C);
-  if (run && !given.has("init")) enterRun(state, run, number("layer", [1, 1e6], 1) - 1, number("channel", [1, 1e6], 1) - 1);
+  if (run && !given.has("init")) {
+    const [layer, channel] = ["layer", "channel"].map((name) => number(name, [1, 1e6], 1) - 1);
+    enterRun(state, run, layer, channel);
+  }
   state.side = number("side", [0, 1], 0);
   state.dt = number("dt", [1e-6, 10], state.dt);
   state.rule = oneOf("rule", Object.keys(RULES), state.rule);
   if (state.mode === "run" && run.layers[state.layer].P) state.rule = "bilinear";
   state.constraint = oneOf("constraint", Object.keys(CONSTRAINTS), state.constraint);
-  state.length = LENGTHS.includes(number("length", [1, 1e6], 0)) ? Number(given.get("length")) : state.length;
+  if (LENGTHS.includes(Number(given.get("length")))) state.length = Number(given.get("length"));
   state.selected = Math.round(number("selected", [-1, 1e6], -1));
   state.logarithmic = given.get("logarithmic") !== "false";
   state.theme = oneOf("theme", ["auto", "light", "dark"], "auto");
   for (const place of (given.get("moved") ?? "").split(";")) {
     const [n, re, im] = place.split(":").map(Number);
-    if (place && [n, re, im].every(Number.isFinite)) state.moved.set(n, [re, im]);
+    if (place && n >= 0 && Number.isInteger(n) && Number.isFinite(re + im)) state.moved.set(n, [re, im]);
   }
   return state;
 }
