@@ -1,0 +1,230 @@
+"""What the classifier and the regressor share: options, the fit, series in and numbers out."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from s4d_torch._registry import unknown
+from s4d_torch.data.assemble import hold_out
+from s4d_torch.data.dataset import Array, Kind, Signature
+from s4d_torch.estimators import saving
+from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, threads
+from s4d_torch.estimators.panel import (
+    Panel,
+    Units,
+    is_list_of_series,
+    read_array,
+    read_list,
+    settle,
+)
+from s4d_torch.nn.method import METHODS, Method
+from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.training.config import Config, ModelConfig, OptimizerConfig, TrainingConfig
+
+ENOUGH_TO_HOLD_OUT = 500  # cases, from which on some can be spared to judge the others
+STEPS = 1000
+FEWEST_EPOCHS = 10
+MOST_EPOCHS = 500
+FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
+
+
+class BaseS4D(BaseEstimator):  # type: ignore[misc]
+    """An estimator around a :class:`~s4d_torch.SequenceModel` and the training loop."""
+
+    _kind: Kind
+    model_: Pretrained
+    units_: Units
+    history_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        *,
+        n_layers: int = 3,
+        d_model: int = 64,
+        d_state: int = 32,
+        dropout: float = 0.1,
+        method: str | Method = "s4d",
+        lr: float = 0.005,
+        weight_decay: float = 0.05,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        validation_fraction: float | str = "auto",
+        patience: int = 20,
+        standardize: bool = True,
+        missing: str = "error",
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_layers = n_layers
+        self.d_model = d_model
+        self.d_state = d_state
+        self.dropout = dropout
+        self.method = method
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.standardize = standardize
+        self.missing = missing
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # -- for the two estimators to fill in -----------------------------------------------------
+
+    def _targets(self, y: Array, goes_on: bool) -> tuple[Array, int]:
+        """What the model is to learn, and how many outputs that needs."""
+        raise NotImplementedError
+
+    def _class_weights(self, targets: Array) -> torch.Tensor | None:
+        return None
+
+    # -- fit -----------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from series X and their targets y; see the class for the forms X can have."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        goes_on = bool(self.warm_start) and hasattr(self, "model_")
+        panel = self._read(X, reset=not goes_on)
+        check_consistent_length(panel.cases, y)
+        targets, outputs = self._targets(y, goes_on)
+        if not goes_on:
+            self.n_channels_in_ = panel.channels
+            self.units_ = Units.of(panel) if self.standardize else Units.none(panel.channels)
+            self.n_outputs_ = outputs
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        held_out = self._held_out(targets, seed)
+        learning = len(panel) - (0 if held_out is None else len(held_out))
+        signature = self._signature(panel.longest)
+        config = self._config(learning, panel.longest, seed, judged=held_out is not None)
+        printer = Printer(type(self).__name__, config.training, every=self.verbose > 1)
+        with threads(self.n_jobs):
+            fitted = fit_model(
+                self.units_.sequences(panel),
+                targets,
+                held_out,
+                signature,
+                config,
+                model=self.model_ if goes_on else None,
+                class_weights=self._class_weights(targets),
+                reporter=printer if self.verbose else None,
+            )
+        self.model_, self.history_ = fitted.model, fitted.rows
+        self.n_epochs_ = len(fitted.rows)
+        return self
+
+    def _held_out(self, targets: Array, seed: int) -> Array | None:
+        """Positions of the cases that judge the others; None if all are learned from."""
+        fraction = self.validation_fraction
+        if isinstance(fraction, str):
+            if fraction != "auto":
+                raise ValueError(unknown("validation_fraction", fraction, ("auto", "a number")))
+            fraction = 0.1 if len(targets) >= ENOUGH_TO_HOLD_OUT else 0.0
+        if not 0 <= fraction < 1:
+            raise ValueError(f"validation_fraction must be in [0, 1) or 'auto', got {fraction}")
+        if fraction == 0:
+            return None
+        return hold_out(targets, self._kind, [fraction], seed)[1]
+
+    def _signature(self, length: int) -> Signature:
+        """The data as the model sees it, which is in standard units already."""
+        return Signature(
+            self._kind, features=self.n_channels_in_, outputs=self.n_outputs_, length=length
+        )
+
+    def _config(self, cases: int, length: int, seed: int, *, judged: bool) -> Config:
+        batch_size = self.batch_size or min(32, max(8, math.ceil(cases / 10)))
+        steps = math.ceil(cases / batch_size)  # of an epoch
+        epochs = self.epochs or min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
+        return Config(
+            task=type(self).__name__,
+            model=ModelConfig(
+                n_layers=self.n_layers,
+                d_model=self.d_model,
+                d_state=self.d_state,
+                dropout=self.dropout,
+            ),
+            method=self._method(length),
+            optimizer=OptimizerConfig(lr=self.lr, weight_decay=self.weight_decay),
+            training=TrainingConfig(
+                epochs=epochs,
+                batch_size=batch_size,
+                seed=seed,
+                patience=self.patience if judged else None,
+            ),
+        )
+
+    def _method(self, length: int) -> Method:
+        """A name gets two directions and step sizes that fit the length; a Method is as it is."""
+        if isinstance(self.method, Method):
+            return self.method
+        # kernels from two samples to the whole series wide
+        dt_min = min(FASTEST / 5, 1 / length)
+        return METHODS[self.method].replace(
+            bidirectional=True, dt_min=dt_min, dt_max=FASTEST, softmax_length=length
+        )
+
+    # -- series in, numbers out ----------------------------------------------------------------
+
+    def _read(self, X: Any, *, reset: bool) -> Panel:
+        """X as series; with ``reset`` its form is noted, otherwise it has to fit that of fit."""
+        if is_list_of_series(X):
+            panel = read_list(X)
+            flat = False
+        else:
+            values = read_array(X)
+            flat = values.ndim == 2
+            panel = Panel(values[:, None] if flat else values)
+        if reset:
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(self, name):
+                    delattr(self, name)
+        if flat:  # scikit-learn's own rule: the number of columns is part of the form
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        if not reset and panel.channels != self.n_channels_in_:
+            raise ValueError(
+                f"X has {panel.channels} channels, {type(self).__name__} was fitted with "
+                f"{self.n_channels_in_}; X is (cases, channels, time)"
+            )
+        return settle(panel, self.missing)
+
+    def _outputs(self, X: Any) -> Array:
+        """What the model makes of X, (cases, outputs)."""
+        check_is_fitted(self)
+        sequences = self.units_.sequences(self._read(X, reset=False))
+        with threads(self.n_jobs):
+            return predict_outputs(self.model_, sequences, self._signature(sequences.longest))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = self.missing == "interpolate"
+        return tags
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything needed to predict, as safetensors and JSON, into ``folder``."""
+        check_is_fitted(self)
+        saving.save(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """The estimator that :meth:`save` wrote; refused if its files are not as it wrote them."""
+        return cast(Self, saving.load(cls, folder))

@@ -1,0 +1,202 @@
+"""From series and targets to a trained model: the training loop, as estimators use it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.training import guard
+from s4d_torch.training.build import build_model
+from s4d_torch.training.config import Config, TrainingConfig
+from s4d_torch.training.evaluation import Evaluation, predict
+from s4d_torch.training.keeper import Keeper
+from s4d_torch.training.loop import Trainer
+from s4d_torch.training.metrics import Metric
+from s4d_torch.training.progress import Reporter
+
+CPU = torch.device("cpu")
+SAMPLES_AT_ONCE = 1 << 17  # in a batch of a prediction: more are no faster, and take memory
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model, the scores of each epoch, and how many epochs there were."""
+
+    model: Pretrained
+    rows: list[dict[str, Any]]
+    best_epoch: int
+
+
+class EstimatorTrainer(Trainer):
+    """The loop with weights for classes, and several numbers to predict.
+
+    Held-out cases are judged by accuracy, where each case counts as its class does and equal ones
+    are told apart by the loss; numbers by the loss. With nothing held out, nothing is judged.
+    """
+
+    def __init__(
+        self, *args: Any, class_weights: Tensor | None, held_out: bool, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self.class_weights, self.held_out = class_weights, held_out
+        classes = self.dataset.signature.kind == "classification"
+        self.metric_name = "score" if classes else "loss"
+        self.metric = Metric(
+            lambda outputs, targets: self._judge(outputs, targets).scores[self.metric_name],
+            self.dataset.signature.kind,
+            higher_is_better=classes,
+        )
+
+    def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Weighted cross entropy, or the squared error averaged over the numbers of a case."""
+        if self.dataset.signature.kind == "classification":
+            smoothing = self.config.training.label_smoothing
+            weights = None if self.class_weights is None else self.class_weights.to(outputs)
+            return cross_entropy(
+                outputs, targets, weights, reduction="sum", label_smoothing=smoothing
+            )
+        wanted = targets.to(outputs.dtype).view_as(outputs)
+        return mse_loss(outputs, wanted, reduction="sum") / outputs.shape[1]
+
+    def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
+        if not self.held_out:
+            now = self.standing
+            loss = now.loss_sum / max(1, now.loss_count)
+            return Evaluation(loss, {self.metric_name: loss})
+        outputs, targets = predict(
+            model,
+            self.dataset,
+            self.dataset.splits[split],
+            batch_size=prediction_batch(self.dataset.signature.length),
+            precision=self.config.training.precision,
+            rate=rate,
+        )
+        return self._judge(outputs, targets)
+
+    def _judge(self, outputs: Tensor, targets: Tensor) -> Evaluation:
+        count = len(targets)
+        if self.dataset.signature.kind == "regression":
+            loss = self.loss_sum(outputs.double(), targets).item() / count
+            return Evaluation(loss, {"loss": loss})
+        weights = torch.ones(outputs.shape[1]) if self.class_weights is None else self.class_weights
+        each = weights.double()[targets]
+        costs = cross_entropy(outputs.double(), targets, reduction="none")
+        loss = ((each * costs).sum() / each.sum()).item()
+        right = (each * (outputs.argmax(-1) == targets)).sum() / each.sum()
+        # less than one case is worth, whatever the loss
+        tie = 1e-6 / (1 + loss)
+        return Evaluation(loss, {"score": right.item() + tie, "accuracy": right.item()})
+
+
+def fit_model(
+    sequences: Sequences,
+    targets: Array,
+    held_out: Array | None,
+    signature: Signature,
+    config: Config,
+    *,
+    model: Pretrained | None = None,
+    class_weights: Tensor | None = None,
+    reporter: Reporter | None = None,
+) -> Fitted:
+    """Train ``model``, or a new one, on the cases that are not held out.
+
+    With cases held out, the weights that did best on them; otherwise the last ones.
+    """
+    whole = Split.whole(sequences, targets)
+    train = validation = whole
+    if held_out is not None:
+        train = whole.part(np.setdiff1d(np.arange(len(whole)), held_out))
+        validation = whole.part(held_out)
+    dataset = Dataset(train, validation, validation, signature)
+    keeper = Keeper()
+    with guard.own_random_numbers(CPU):
+        model = build_model(config, signature) if model is None else model
+        trainer = EstimatorTrainer(
+            config,
+            dataset,
+            model,
+            keeper=keeper,
+            device=CPU,
+            reporter=reporter,
+            class_weights=class_weights,
+            held_out=held_out is not None,
+        )
+        try:
+            trainer.run()
+        except guard.DivergenceError as error:
+            found = str(error).split(". ")[0]
+            raise guard.DivergenceError(
+                f"{found}. A smaller lr, now {config.optimizer.lr:g}, may help"
+            ) from error
+    best = keeper.best_model() if held_out is not None else trainer.model
+    assert best is not None
+    return Fitted(best.eval(), keeper.rows, trainer.standing.best_epoch)
+
+
+def predict_outputs(model: Pretrained, sequences: Sequences, signature: Signature) -> Array:
+    """Outputs (cases, outputs) in double precision."""
+    whole = Split.whole(sequences, np.zeros(len(sequences)))
+    here = replace(signature, kind="regression")  # the targets are none: they are not looked at
+    outputs, _ = predict(
+        model,
+        Dataset(whole, whole, whole, here),
+        whole,
+        batch_size=prediction_batch(sequences.longest),
+        precision="float64" if next(model.parameters()).dtype == torch.float64 else "float32",
+    )
+    return np.asarray(outputs.double().numpy())
+
+
+def prediction_batch(length: int) -> int:
+    return min(256, max(1, SAMPLES_AT_ONCE // max(1, length)))
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """Torch computes with ``n_jobs`` threads: -1 all cores, None as many as it would anyway."""
+    if n_jobs is None:
+        yield
+        return
+    if n_jobs == 0:
+        raise ValueError("n_jobs is 0; give a number of threads, -1 for all cores, or None")
+    cores = os.cpu_count() or 1
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Printer(Reporter):
+    """Prints a line after an epoch: about ten in all, or with ``every`` after each one."""
+
+    def __init__(self, name: str, training: TrainingConfig, *, every: bool) -> None:
+        self.name, self.epochs = name, training.epochs
+        self.held_out = training.patience is not None
+        self.stride = 1 if every else max(1, self.epochs // 10)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        epoch = row["epoch"]
+        if epoch % self.stride and epoch != self.epochs:
+            return
+        line = f"{self.name}: epoch {epoch}/{self.epochs}, loss {row['train_loss']:.4g}"
+        if self.held_out:
+            line += f", held out {row['validation_loss']:.4g}"
+            if "validation_accuracy" in row:
+                line += f", accuracy {row['validation_accuracy']:.3f}"
+        print(line, flush=True)
+
+    def message(self, text: str) -> None:
+        print(f"{self.name}: {text}", flush=True)

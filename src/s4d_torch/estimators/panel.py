@@ -1,0 +1,180 @@
+"""What scikit-learn calls X, as series: three input forms, missing values, standard units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from s4d_torch._registry import unknown
+from s4d_torch.data.dataset import Array, Sequences
+
+Missing = Literal["error", "interpolate"]
+FORMS = "(cases, channels, time), (cases, time), or a list of (channels, time) arrays"
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Many series: an array (cases, channels, time), or a list of (channels, time) arrays."""
+
+    cases: Array | list[Array]
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    @property
+    def channels(self) -> int:
+        return int(self.cases[0].shape[0])
+
+    @property
+    def longest(self) -> int:
+        return max(case.shape[1] for case in self.cases)
+
+    def take(self, positions: Array) -> Panel:
+        """The cases at these positions."""
+        if isinstance(self.cases, list):
+            return Panel([self.cases[i] for i in positions])
+        return Panel(self.cases[positions])
+
+
+@dataclass(frozen=True)
+class Units:
+    """Mean and spread of each channel: models read ``(x - shift) / scale``."""
+
+    shift: Array
+    scale: Array
+
+    @staticmethod
+    def of(panel: Panel) -> Units:
+        """Those of all samples of a panel; a channel that never changes keeps its scale."""
+        shift, scale = np.zeros(panel.channels), np.ones(panel.channels)
+        for channel in range(panel.channels):
+            samples = np.concatenate([case[channel] for case in panel.cases]).astype(np.float64)
+            samples = samples[~np.isnan(samples)]
+            if len(samples):
+                shift[channel] = samples.mean()
+                deviation = samples.std()
+                if deviation > 1e-7 * abs(shift[channel]):  # otherwise it is only rounding
+                    scale[channel] = deviation
+        return Units(shift, scale)
+
+    @staticmethod
+    def none(channels: int) -> Units:
+        """Values are read as they are."""
+        return Units(np.zeros(channels), np.ones(channels))
+
+    def sequences(self, panel: Panel) -> Sequences:
+        """The panel as models read it, (length, channels) float32 for each case.
+
+        What is still missing, a channel without a single value, is the mean.
+        """
+        if isinstance(panel.cases, list):
+            return Sequences.of([self._read(case) for case in panel.cases])
+        return Sequences(self._read(panel.cases))
+
+    def _read(self, values: Array) -> Array:
+        # in double precision: a large offset must not take the digits of what is left
+        numbers = (values - self.shift[:, None]) / self.scale[:, None]
+        np.nan_to_num(numbers, copy=False, nan=0.0)
+        return np.ascontiguousarray(numbers.swapaxes(-1, -2), dtype=np.float32)
+
+
+def is_list_of_series(X: Any) -> bool:
+    """Whether X is a list of arrays rather than something that is an array itself.
+
+    A list of lists of numbers, one list for each case, is an array (cases, time).
+    """
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
+        return len(X) > 0 and np.ndim(X[0]) > 0
+    if not isinstance(X, list | tuple) or not X:
+        return False
+    shapes = [getattr(case, "shape", None) for case in X]
+    return any(shape is not None and len(shape) > 0 for shape in shapes)
+
+
+def read_array(X: Any) -> Array:
+    """An array (cases, time) or (cases, channels, time) of finite or missing numbers."""
+    values: Array = check_array(
+        X, dtype="numeric", allow_nd=True, ensure_all_finite=False, input_name="X"
+    )
+    if values.ndim > 3:
+        raise ValueError(f"X has {values.ndim} dimensions, shape {values.shape}; expected {FORMS}")
+    if values.ndim == 3 and 0 in values.shape:
+        raise ValueError(f"X is empty, of shape {values.shape}; expected {FORMS}")
+    return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+def read_list(X: Sequence[Any]) -> Panel:
+    """A list of arrays (channels, time), or (time,) for one channel, of any lengths."""
+    cases = []
+    for i, given in enumerate(X):
+        case = np.asarray(given)
+        if np.iscomplexobj(case):
+            raise ValueError(f"Complex data not supported: X[{i}] is {case.dtype}")
+        try:
+            case = case if case.dtype.kind == "f" else case.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X[{i}] holds more than numbers ({error})") from error
+        case = case[None] if case.ndim == 1 else case
+        if case.ndim != 2 or 0 in case.shape:
+            raise ValueError(
+                f"X[{i}] has shape {np.shape(given)}; expected (channels, time), neither of them 0"
+            )
+        cases.append(case)
+        if case.shape[0] != cases[0].shape[0]:
+            raise ValueError(
+                f"X[{i}] has {case.shape[0]} channels, X[0] has {cases[0].shape[0]}; "
+                "all cases need as many, as arrays (channels, time)"
+            )
+    if len({case.shape[1] for case in cases}) == 1:
+        return Panel(np.stack(cases))
+    return Panel(cases)
+
+
+def settle(panel: Panel, missing: str) -> Panel:
+    """The panel with its missing values as ``missing`` asks; infinite ones are always refused."""
+    if missing not in get_args(Missing):
+        raise ValueError(unknown("missing", missing, get_args(Missing)))
+    if not any(_unreadable(case).any() for case in panel.cases):
+        return panel
+    for i, case in enumerate(panel.cases):
+        _refuse(case, i, also_nan=missing == "error")
+    filled = [_interpolated(case) for case in panel.cases]
+    return Panel(filled if isinstance(panel.cases, list) else np.stack(filled))
+
+
+def _unreadable(case: Array) -> Array:
+    found: Array = ~(np.abs(case) <= LARGEST)  # NaN too: no comparison holds for it
+    return found
+
+
+def _refuse(case: Array, i: int, *, also_nan: bool) -> None:
+    bad = _unreadable(case) if also_nan else _unreadable(case) & ~np.isnan(case)
+    if not bad.any():
+        return
+    channel, time = (int(place[0]) for place in np.nonzero(bad))
+    where = f"case {i}, channel {channel}, sample {time}"
+    if np.isnan(case[channel, time]):
+        raise ValueError(
+            f"Input X contains NaN: {where} is the first ({int(np.isnan(case).sum())} in this "
+            "case); fill them in, or use missing='interpolate'"
+        )
+    raise ValueError(
+        f"Input X contains infinity or a value too large for float32: {where} is "
+        f"{case[channel, time]}"
+    )
+
+
+def _interpolated(case: Array) -> Array:
+    """Straight lines over gaps in time, the nearest value before and after all others."""
+    filled = case.copy()
+    time = np.arange(case.shape[1])
+    for channel in filled:
+        gap = np.isnan(channel)
+        if gap.any() and not gap.all():
+            channel[gap] = np.interp(time[gap], time[~gap], channel[~gap])
+    return filled

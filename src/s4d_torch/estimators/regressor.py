@@ -1,0 +1,57 @@
+"""Series to numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_array
+
+from s4d_torch.data.dataset import Array
+from s4d_torch.estimators.base import BaseS4D
+
+
+class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
+    """Numbers from series by a diagonal state space model, in scikit-learn style.
+
+    X is (cases, channels, time), (cases, time), or a list of (channels, time) arrays of any
+    lengths; y is (cases,), or (cases, outputs) for several numbers at once. After ``fit``:
+    ``model_`` (a :class:`~s4d_torch.SequenceModel`, which predicts in units of the targets'
+    spread), ``history_`` (a row for each epoch) and ``n_epochs_``.
+    """
+
+    _kind = "regression"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from series X and their numbers y, (cases,) or (cases, outputs)."""
+        return super().fit(X, y)
+
+    def predict(self, X: Any) -> Array:
+        """The numbers of each series, in the form y had: (cases,) or (cases, outputs)."""
+        outputs = self._outputs(X) * self.target_scale_ + self.target_shift_
+        return outputs if self.targets_in_columns_ else outputs[:, 0]
+
+    def _targets(self, y: Any, goes_on: bool) -> tuple[Array, int]:
+        numbers = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+        numbers = np.asarray(numbers, dtype=np.float64)
+        columns = numbers[:, None] if numbers.ndim == 1 else numbers  # (cases, outputs)
+        if goes_on:
+            if columns.shape[1] != self.n_outputs_:
+                raise ValueError(
+                    f"y has {columns.shape[1]} numbers for each case, the first fit saw "
+                    f"{self.n_outputs_}; use warm_start=False to begin anew"
+                )
+        else:
+            self.targets_in_columns_ = numbers.ndim == 2
+            self.target_shift_ = columns.mean(0)
+            deviation = columns.std(0)
+            varied = deviation > 1e-12 * np.abs(self.target_shift_)
+            self.target_scale_ = np.where(varied, deviation, 1.0)
+        return (columns - self.target_shift_) / self.target_scale_, columns.shape[1]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
