@@ -12,7 +12,7 @@ from safetensors.torch import safe_open, save_file
 from torch import Tensor
 
 from s4d_torch import S4D, SequenceModel
-from s4d_torch.deploy import Stream, Streams
+from s4d_torch.deploy import Stream, Streams, stream_crossover
 from s4d_torch.deploy import stream_runner as runner
 from s4d_torch.nn.baselines import RecurrentModel
 
@@ -520,3 +520,25 @@ def test_a_long_stream_keeps_its_size() -> None:
     assert standing.answer is None
     sizes = sum(layer.numel() for layer in stream.state.layers)
     assert sizes == model.initial_state(1).layers[0].numel()
+
+
+@pytest.mark.parametrize("options", [{}, {"encoder": "embedding"}], ids=str)
+def test_a_crossover_can_be_measured(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(**options)
+    costs = {"steps": 1.0, "sequence": 100.0}  # for each sample, and for each call
+
+    def cost(stream: Stream, chunk: Tensor, repeats: int) -> float:
+        stream.push(chunk)
+        steps = stream._runner.enough > len(chunk)
+        return costs["steps"] * len(chunk) if steps else costs["sequence"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_crossover, "seconds", cost)
+        assert stream_crossover.crossover_of(model) == 128
+    found = stream_crossover.seconds(Stream(model), samples(model, 3), repeats=1)
+    assert 0 < found < 60
+    threads = torch.get_num_threads()
+    assert Stream(model, crossover=stream_crossover.crossover_of(model, repeats=1)).samples == 0
+    assert torch.get_num_threads() == threads

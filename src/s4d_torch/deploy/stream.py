@@ -45,9 +45,7 @@ class Stream:
 
     def push(self, chunk: Chunk) -> Any:
         """The answer to what has just arrived; a chunk without samples changes nothing."""
-        u = self._runner.read(chunk)
-        (y,) = self._runner.push([self._standing], [u])
-        return _like(chunk, y)
+        return _like(chunk, self._runner.push(self._standing, self._runner.read(chunk)))
 
     def reset(self) -> None:
         """Begin again: forget all samples, keep the rate."""
@@ -117,7 +115,7 @@ class Streams:
             )
         read = {name: self._read(name, chunk) for name, chunk in chunks.items()}
         standings = [self._standings.setdefault(name, Standing(self._rate)) for name in read]
-        found = self._runner.push(standings, list(read.values()))
+        found = self._runner.push_all(standings, list(read.values()))
         return {name: _like(chunks[name], y) for name, y in zip(read, found, strict=True)}
 
     def join(self, name: Hashable, *, rate: float | None = None) -> None:

@@ -26,7 +26,7 @@ from s4d_torch.ssm.scan import available
 
 # Samples times channels from which a sequence takes less time than its steps; docs/streaming.md
 # has the measurement. Below SHORTEST samples moving the state costs more than that can win.
-CROSSOVER, SHORTEST = 2**16, 64
+CROSSOVER, SHORTEST = {"diagonal": 2**16, "dplr": 2**17}, 64
 PIECE = 2**20  # samples times channels of one call, so that memory does not grow with a chunk
 RATES = 4  # sampling rates whose tables are kept
 
@@ -59,7 +59,7 @@ class Runner:
         if crossover is not None:
             self.enough, self.shortest = crossover, 1
         elif available(self.device, self.dtype):
-            self.enough, self.shortest = -(-CROSSOVER // model.d_model), SHORTEST
+            self.enough, self.shortest = usual_crossover(model), SHORTEST
         else:  # a step in Python costs as much as a call of the model
             self.enough, self.shortest = 2, 2
         self._steps: OrderedDict[float, CompiledStep] = OrderedDict()
@@ -102,9 +102,14 @@ class Runner:
         u = torch.from_numpy(array)
         return u.to(self.dtype) if array.dtype.kind == "f" and not self.tokens else u
 
-    @torch.no_grad()
-    def push(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
-        """An answer for each stream: (d_output,) if the model pools, else (length, d_output)."""
+    def push(self, standing: Standing, chunk: Tensor) -> Tensor:
+        """The answer: (d_output,) if the model pools, else (length, d_output)."""
+        if not chunk.shape[1]:
+            return self._unchanged(standing)
+        return self._push_alike([standing], [chunk])[0]
+
+    def push_all(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
+        """An answer for each stream."""
         answers: dict[int, Tensor] = {}
         groups: dict[tuple[float, int], list[int]] = {}
         for i, (standing, chunk) in enumerate(zip(standings, chunks, strict=True)):
@@ -114,18 +119,21 @@ class Runner:
             else:
                 answers[i] = self._unchanged(standing)
         for members in groups.values():
-            lengths = [chunks[i].shape[1] for i in members]
-            if sum(lengths) >= self.enough and min(lengths) >= self.shortest:
-                found = self._convolve(
-                    [standings[i] for i in members], [chunks[i] for i in members]
-                )
-            else:
-                found = [self._step(standings[i], chunks[i]) for i in members]
-            for i, length, answer in zip(members, lengths, found, strict=True):
-                answers[i] = answer
-                standings[i].samples += length
-                standings[i].answer = answer.clone() if self.pools else None
+            found = self._push_alike([standings[i] for i in members], [chunks[i] for i in members])
+            answers |= dict(zip(members, found, strict=True))
         return [answers[i] for i in range(len(chunks))]
+
+    def _push_alike(self, standings: list[Standing], chunks: list[Tensor]) -> list[Tensor]:
+        """Chunks of one rate and about one length."""
+        lengths = [chunk.shape[1] for chunk in chunks]
+        if sum(lengths) >= self.enough and min(lengths) >= self.shortest:
+            answers = self._convolve(standings, chunks)
+        else:
+            answers = [self._step(*pair) for pair in zip(standings, chunks, strict=True)]
+        for standing, length, answer in zip(standings, lengths, answers, strict=True):
+            standing.samples += length
+            standing.answer = answer.clone() if self.pools else None
+        return answers
 
     def state(self, standing: Standing) -> ModelState:
         """The state of a stream; a copy, or one that is never changed in place."""
@@ -158,6 +166,7 @@ class Runner:
         found = [standing.step.push_many(part)[0] for part in self._pieces(u)]
         return found[-1][-1] if self.pools else torch.cat(found)
 
+    @torch.no_grad()
     def _convolve(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
         """Many streams as one ragged batch."""
         states = [self.state(standing) for standing in standings]
@@ -198,6 +207,11 @@ class Runner:
 def begin(standing: Standing) -> Standing:
     """The same stream before its first sample."""
     return replace(standing, samples=0, state=None, step=None, answer=None)
+
+
+def usual_crossover(model: SequenceModel) -> int:
+    """Samples from which a sequence takes less time than its steps."""
+    return -(-CROSSOVER[model.method.structure] // model.d_model)
 
 
 def _check_model(model: Any) -> None:
