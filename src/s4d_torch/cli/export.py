@@ -1,0 +1,156 @@
+"""``s4d export``: a trained model as files for other runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from s4d_torch.cli.display import as_json, say
+from s4d_torch.cli.parsing import CommandError, Switch, UsageError
+from s4d_torch.data import DataFolder, Dataset, Signature, default_root
+from s4d_torch.deploy.export import TOLERANCE, Exported, export_model
+from s4d_torch.nn import SequenceModel
+from s4d_torch.nn.baselines import load_model
+from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
+from s4d_torch.training import Run
+from s4d_torch.training.folder import CONFIG as RUN_CONFIG
+
+
+@dataclass(frozen=True)
+class Export:
+    """Export a model: whole sequences of any length, and single steps with their state.
+
+    Both files are checked against the model before they are kept, and come with a model card.
+    """
+
+    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """the folder that 's4d train' made, or one of save_pretrained"""
+    to: Literal["onnx", "pt2"] = "onnx"
+    """ONNX, or an archive of torch.export"""
+    out: Annotated[
+        Path | None,
+        tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: export-onnx within RUN)"),
+    ] = None
+    """the folder to write; an earlier export in it is replaced"""
+    quantize: Annotated[
+        Literal["none", "int8", "float16"], tyro.conf.arg(metavar="{none,int8,float16}")
+    ] = "none"
+    """how the mixing matrices are stored; the change of the scores is shown"""
+    rate: Annotated[float, tyro.conf.arg(metavar="FLOAT")] = 1.0
+    """samples of the training data that one sample will stand for: 2 for half the sampling rate"""
+    tolerance: Annotated[float, tyro.conf.arg(metavar="FLOAT")] = TOLERANCE
+    """the largest difference from the model that is accepted, of the largest output"""
+    data_dir: Annotated[
+        Path | None,
+        tyro.conf.arg(
+            metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"
+        ),
+    ] = None
+    """where the data of the run is, to measure what quantisation changes"""
+    json: Switch = False
+    """print the facts of the export as a JSON object"""
+
+    def run(self, console: Console) -> None:
+        for name in ("rate", "tolerance"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UsageError(f"--{name} must be above 0, got {getattr(self, name)}")
+        model, signature, dataset, why = self._source()
+        done = export_model(
+            model,
+            self._target(),
+            to=self.to,
+            quantize=None if self.quantize == "none" else self.quantize,
+            rate=self.rate,
+            signature=signature,
+            dataset=dataset,
+            tolerance=self.tolerance,
+        )
+        if self.json:
+            print(as_json({"folder": str(done.folder), **done.facts}))
+            return
+        for line in summary(done):
+            say(console, line)
+        if why:
+            say(console, why)
+
+    def _target(self) -> Path:
+        if self.out is not None:
+            return self.out.expanduser()
+        quantized = "" if self.quantize == "none" else f"-{self.quantize}"
+        return Path(self.run_folder) / f"export-{self.to}{quantized}"
+
+    def _source(self) -> tuple[SequenceModel, Signature | None, Dataset | None, str]:
+        """The model, what is known of its data, and why there is none to measure with."""
+        folder = Path(self.run_folder)
+        if (folder / RUN_CONFIG).is_file():
+            run = Run.load(folder)
+            dataset, why = self._dataset(run) if self.quantize != "none" else (None, "")
+            return _sequence_model(run.model), run.signature, dataset, why
+        if (folder / MODEL_CONFIG).is_file():
+            return _sequence_model(load_model(folder)), None, None, ""
+        raise CommandError(
+            f"{folder} holds neither {RUN_CONFIG} nor {MODEL_CONFIG}; name a folder that "
+            "'s4d train' or save_pretrained made"
+        )
+
+    def _dataset(self, run: Run) -> tuple[Dataset | None, str]:
+        root = default_root() if self.data_dir is None else self.data_dir.expanduser()
+        try:
+            return run.dataset(DataFolder(root, download=False)), ""
+        except (OSError, ValueError, ImportError) as error:
+            return None, f"the scores were not measured, as the data cannot be read: {error}"
+
+
+def summary(done: Exported) -> list[str]:
+    """What was written, how well it agrees, and what quantisation changed."""
+    facts = done.facts
+    files = [facts[name] for name in ("sequence", "step") if facts[name] is not None]
+    written = ", ".join(f"{each['file']} ({_size(each['bytes'])})" for each in files)
+    checked = facts["checked"]
+    lines = [
+        f"wrote {done.folder}: {written}, README.md, export.json",
+        f"they answer as the model does: the largest difference is {checked['difference']:.1e} of "
+        f"the largest output ({checked['tolerance']:g} allowed)",
+    ]
+    if facts["why_no_step"]:
+        lines.append(facts["why_no_step"])
+    if facts["quantized"] is not None:
+        lines += _quantisation(facts)
+    return lines
+
+
+def _quantisation(facts: Mapping[str, Any]) -> list[str]:
+    found = facts["quantized"]
+    sizes = ", ".join(
+        f"{facts[name]['file']} {_size(before)} -> {_size(facts[name]['bytes'])}"
+        for name, before in found["bytes_before"].items()
+    )
+    lines = [
+        f"mixing matrices as {found['to']}: {sizes}",
+        f"on sample inputs the output changes by {found['output_change']:.1e} of the largest",
+    ]
+    if found["scores"] is not None:
+        scores = found["scores"]
+        changes = ", ".join(
+            f"{name} {before:.5g} -> {scores['after'][name]:.5g}"
+            for name, before in scores["before"].items()
+        )
+        lines.append(f"{scores['split']}, {scores['sequences']} sequences: {changes}")
+    return lines
+
+
+def _sequence_model(model: Any) -> SequenceModel:
+    if not isinstance(model, SequenceModel):
+        raise CommandError(
+            f"only state space models can be exported, and this is a {type(model).__name__}"
+        )
+    return model
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

@@ -1,0 +1,242 @@
+"""The model card of an export: what goes in, what comes out, and ten lines that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Facts = Mapping[str, Any]
+
+
+def card(facts: Facts) -> str:
+    """The README of an export, from the facts of its ``export.json``."""
+    parts = [
+        "# " + _title(facts),
+        _first_words(facts),
+        "## Use\n" + f"```python\n{example(facts)}\n```",
+        "## Inputs and outputs\n" + _tables(facts),
+        "## Data\n" + _data(facts),
+        "## Check\n" + _check(facts),
+    ]
+    if facts["quantized"] is not None:
+        parts.append("## Quantisation\n" + _quantisation(facts))
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(facts: Facts) -> str:
+    config = facts["config"]
+    layers = "1 layer" if config["n_layers"] == 1 else f"{config['n_layers']} layers"
+    size = f"{layers}, d_model {config['d_model']}, d_state {config['d_state']}"
+    return f"A state space model ({size})"
+
+
+def _first_words(facts: Facts) -> str:
+    method = facts["config"]["method"]
+    choices = ", ".join(
+        str(method[name]) for name in ("structure", "kernel", "discretization", "init")
+    )
+    lines = [
+        f"Exported by s4d-torch {facts['versions']['s4d_torch']} ({choices}). It needs "
+        f"{facts['needs']}; s4d-torch is not needed.",
+        "",
+        f"- `{facts['sequence']['file']}`: whole sequences, of any number and length",
+    ]
+    if facts["step"] is None:
+        lines.append(f"- {facts['why_no_step']}")
+    else:
+        lines.append(
+            f"- `{facts['step']['file']}`: one sample at a time, with the state in and out; "
+            "zeros are the state before the first sample"
+        )
+    lines.append("- `export.json`: all of this page as data")
+    return "\n".join(lines)
+
+
+# -- the example ---------------------------------------------------------------------------------
+
+
+def example(facts: Facts) -> str:
+    """Ten lines of Python or fewer, run in the folder of the export."""
+    lines = _onnx_example(facts) if facts["to"] == "onnx" else _torch_example(facts)
+    return "\n".join(lines)
+
+
+def _onnx_example(facts: Facts) -> list[str]:
+    shape, tokens = _sizes(facts), _reads_tokens(facts)
+    dtype = "np.int64" if tokens else "np.float32"
+    lines = [
+        "import numpy as np",
+        "import onnxruntime as ort",
+        "ort.set_default_logger_severity(3)  # no remark that lengths may be left out",
+        f'sequence = ort.InferenceSession("{facts["sequence"]["file"]}")',
+        f"x = np.zeros({shape}, dtype={dtype})  # your data",
+        f"u = {_normalised(facts, 'np.array({}, np.float32)')}",
+        '(y,) = sequence.run(["y"], {"u": u})',
+    ]
+    if facts["step"] is not None:
+        first = "u[:, :, 0]" if _towers(facts) == 2 else "u[:, 0]"
+        lines += [
+            f'step = ort.InferenceSession("{facts["step"]["file"]}")',
+            "state = {i.name: np.zeros([2, *i.shape[1:]]) for i in step.get_inputs()[1:]}",
+            f'y_t, *state_t = step.run(None, {{"u": {first}, **state}})',
+        ]
+    return lines
+
+
+def _torch_example(facts: Facts) -> list[str]:
+    shape, tokens = _sizes(facts), _reads_tokens(facts)
+    dtype = ", dtype=torch.int64" if tokens else ""
+    lead = tuple(shape[: _towers(facts)])
+    lines = [
+        "import torch",
+        f'sequence = torch.export.load("{facts["sequence"]["file"]}").module()',
+        f"x = torch.zeros({shape}{dtype})  # your data",
+        f"u = {_normalised(facts, 'torch.tensor({})')}",
+        f"y = sequence(u, torch.full({lead}, {shape[_towers(facts)]}))",
+    ]
+    if facts["step"] is not None:
+        first = "u[:, :, 0]" if _towers(facts) == 2 else "u[:, 0]"
+        shapes = [(2, *part["shape"][1:]) for part in facts["step"]["inputs"][1:]]
+        lines += [
+            f'step = torch.export.load("{facts["step"]["file"]}").module()',
+            f"shapes = {shapes}",
+            "state = tuple(torch.zeros(shape, dtype=torch.float64) for shape in shapes)",
+            f"y_t, state = step({first}, state)",
+        ]
+    return lines
+
+
+def _sizes(facts: Facts) -> tuple[int, ...]:
+    """The shape of the example's data: two sequences of a thousand samples."""
+    sizes = {"batch": 2, "length": 1000}
+    return tuple(sizes.get(size, size) for size in facts["sequence"]["inputs"][0]["shape"])
+
+
+def _normalised(facts: Facts, array: str) -> str:
+    data = facts["data"]
+    if data is None or data["tokens"] or not _changes(data):
+        return "x"
+    shift, scale = (array.format(list(data[name])) for name in ("input_shift", "input_scale"))
+    return f"(x - {shift}) * {scale}"
+
+
+def _changes(data: Mapping[str, Any]) -> bool:
+    return any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
+
+
+def _reads_tokens(facts: Facts) -> bool:
+    return bool(facts["config"]["encoder"] == "embedding")
+
+
+def _towers(facts: Facts) -> int:
+    return int(facts["config"]["towers"])
+
+
+# -- tables and words ----------------------------------------------------------------------------
+
+
+def _tables(facts: Facts) -> str:
+    parts = []
+    for name in ("sequence", "step"):
+        if facts[name] is None:
+            continue
+        rows = [("in", each) for each in facts[name]["inputs"]]
+        rows += [("out", each) for each in facts[name]["outputs"]]
+        body = [
+            (way, f"`{each['name']}`", each["dtype"], f"({', '.join(map(str, each['shape']))})")
+            for way, each in rows
+        ]
+        parts.append(f"`{facts[name]['file']}`\n\n" + _table(("", "name", "type", "shape"), body))
+    lengths = "`lengths` holds the number of samples of each sequence of a right-padded batch; " + (
+        "left out, all are as long as `u`. (ONNX Runtime remarks on it when it loads the "
+        "file: a default is what makes an input optional.)"
+        if facts["lengths_optional"]
+        else "for sequences without padding, that of `u`."
+    )
+    return "\n\n".join([*parts, lengths, _arithmetic(facts)])
+
+
+def _arithmetic(facts: Facts) -> str:
+    words = (
+        "All arithmetic is real: float32, and float64 for the state of the step, whose eigenvalues "
+        "lie close to the unit circle. Values are not checked for NaN."
+    )
+    if facts["rate"] != 1:
+        words += f" The sampling rate is fixed at `rate={facts['rate']:g}`."
+    return words
+
+
+def _data(facts: Facts) -> str:
+    data = facts["data"]
+    if data is None:
+        return "Nothing is known of the data: the export was made from weights alone."
+    lines = []
+    if data["tokens"]:
+        lines.append(f"- tokens from 0 to {data['features'] - 1}")
+    elif _changes(data):
+        lines.append(
+            f"- the model reads `(x - shift) * scale` per feature, with shift "
+            f"{list(data['input_shift'])} and scale {list(data['input_scale'])}"
+        )
+    else:
+        lines.append("- the model reads the data as it is, without normalisation")
+    if data["kind"] == "regression":
+        lines.append(f"- a prediction is `y * {data['target_scale']!r} + {data['target_shift']!r}`")
+    else:
+        lines.append(f"- `y` holds {data['outputs']} logits; a softmax makes them probabilities")
+    if data["classes"]:
+        named = ", ".join(f"{i}: {name}" for i, name in enumerate(data["classes"]))
+        lines.append(f"- classes: {named}")
+    lines.append(f"- the longest sequence in training had {data['length']} samples")
+    if data["sample_rate"] is not None:
+        lines.append(f"- {data['sample_rate']:g} samples per second")
+    return "\n".join(lines)
+
+
+def _check(facts: Facts) -> str:
+    checked = facts["checked"]
+    rows = [
+        (
+            name,
+            row["batch"],
+            row.get("length", row.get("steps")),
+            "yes" if row.get("ragged") else "no",
+            f"{row['difference']:.1e}",
+        )
+        for name in ("sequence", "step")
+        for row in checked.get(name, [])
+    ]
+    words = (
+        f"Compared with the model in PyTorch, the largest difference is "
+        f"{checked['difference']:.1e} of the largest output; {checked['tolerance']:g} was allowed."
+    )
+    return words + "\n\n" + _table(("file", "batch", "samples", "ragged", "difference"), rows)
+
+
+def _quantisation(facts: Facts) -> str:
+    found = facts["quantized"]
+    lines = [
+        f"The mixing matrices are stored as {found['to']}"
+        + (", with one scale per output;" if found["to"] == "int8" else ";")
+        + " computation is in float32, and all else is stored as it was. On sample inputs the "
+        f"output changes by {found['output_change']:.1e} of the largest."
+    ]
+    sizes = [
+        (f"`{facts[name]['file']}`", before, facts[name]["bytes"])
+        for name, before in found["bytes_before"].items()
+    ]
+    lines.append(_table(("file", "bytes before", "bytes now"), sizes))
+    if found["scores"] is not None:
+        scores = found["scores"]
+        lines.append(f"On {scores['sequences']} sequences of the {scores['split']} split:")
+        rows = [
+            (name, f"{before:.5g}", f"{scores['after'][name]:.5g}")
+            for name, before in scores["before"].items()
+        ]
+        lines.append(_table(("score", "before", "now"), rows))
+    return "\n\n".join(lines)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

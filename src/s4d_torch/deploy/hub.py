@@ -1,0 +1,178 @@
+"""Models on the Hugging Face Hub: the files of ``save_pretrained``, and nothing pickled.
+
+>>> model = HubSequenceModel(1, 10)
+>>> model.push_to_hub("user/name")
+>>> model = HubSequenceModel.from_pretrained("user/name")
+
+Needs the extra ``hub``; a model from a local folder does not.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Generator
+
+from s4d_torch._extras import missing_package
+from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.pretrained import CONFIG, WEIGHTS
+
+CARD = "README.md"
+
+
+def hub_package() -> Any:
+    """``huggingface_hub``, with an error that names the extra where it is missing."""
+    try:
+        return import_module("huggingface_hub")
+    except ImportError as error:
+        raise missing_package("models on the Hub", "huggingface_hub", "hub") from error
+
+
+class HubSequenceModel(SequenceModel):
+    """A :class:`SequenceModel` that goes to the Hub and comes from there.
+
+    Its files are those of a SequenceModel, and either class loads them.
+    """
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """As a SequenceModel, so that both classes can read it."""
+        _plain(self).save_pretrained(folder)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        revision: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+    ) -> Self:
+        """From a local folder, or else from the repository ``"user/name"`` of the Hub.
+
+        ``revision`` is a branch, tag or commit; with ``local_files_only`` the cache has to have it.
+        """
+        place = Path(folder)
+        if not place.is_dir():
+            place = _downloaded(
+                os.fspath(folder),
+                revision=revision,
+                cache_dir=cache_dir,
+                token=token,
+                local_files_only=local_files_only,
+            )
+        plain = SequenceModel.from_pretrained(place, device=device, dtype=dtype)
+        model = cls(**plain.config, generator=Generator(), device="meta")
+        model.load_state_dict(plain.state_dict(), assign=True)
+        for own, read in zip(model.parameters(), plain.parameters(), strict=True):
+            own.requires_grad_(read.requires_grad)
+        return model
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload model",
+        create_pr: bool = False,
+    ) -> str:
+        """Upload weights and config to ``"user/name"``, made if need be; the commit's address.
+
+        A model card is added unless the repository has one.
+        """
+        return push_to_hub(
+            self,
+            repo_id,
+            private=private,
+            token=token,
+            revision=revision,
+            commit_message=commit_message,
+            create_pr=create_pr,
+        )
+
+
+def push_to_hub(
+    model: SequenceModel,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: str | bool | None = None,
+    revision: str | None = None,
+    commit_message: str = "Upload model",
+    create_pr: bool = False,
+) -> str:
+    """:meth:`HubSequenceModel.push_to_hub` for any SequenceModel, such as that of a run."""
+    _check_name(repo_id)
+    if not isinstance(model, SequenceModel):
+        raise TypeError(f"expected a SequenceModel, got a {type(model).__name__}")
+    api = hub_package().HfApi(token=token)
+    repo = str(api.create_repo(repo_id, private=private, exist_ok=True).repo_id)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        if not api.file_exists(repo, CARD, revision=revision):
+            (Path(folder) / CARD).write_text(card(model, repo), encoding="utf-8")
+        commit = api.upload_folder(
+            repo_id=repo,
+            folder_path=folder,
+            revision=revision,
+            commit_message=commit_message,
+            create_pr=create_pr,
+        )
+    return str(getattr(commit, "commit_url", commit))
+
+
+def card(model: SequenceModel, repo_id: str) -> str:
+    """A short model card with what the Hub wants to know."""
+    config = model.config
+    count = sum(x.numel() for x in model.parameters())
+    return f"""---
+library_name: s4d-torch
+tags:
+- state-space-model
+- s4d
+---
+# {repo_id.rpartition("/")[2]}
+
+A state space model of {config["n_layers"]} layers with d_model {config["d_model"]} and d_state \
+{config["d_state"]}: {count} parameters. It reads {config["d_input"]} \
+{"kinds of tokens" if config["encoder"] == "embedding" else "features"} and gives \
+{config["d_output"]} outputs.
+
+```python
+from s4d_torch.deploy import HubSequenceModel
+model = HubSequenceModel.from_pretrained("{repo_id}")
+```
+"""
+
+
+def _downloaded(repo_id: str, **options: Any) -> Path:
+    """The files of a repository, in the cache of the Hub's own client."""
+    _check_name(repo_id)
+    hub = hub_package()
+    where = hub.snapshot_download(repo_id, allow_patterns=[WEIGHTS, CONFIG], **options)
+    return Path(where)
+
+
+def _check_name(repo_id: str) -> None:
+    parts = repo_id.split("/")
+    if not 1 <= len(parts) <= 2 or not all(parts) or repo_id.startswith((".", "~")):
+        raise FileNotFoundError(
+            f"no folder {repo_id!r}, and no name of a repository either; "
+            "expected a folder that save_pretrained wrote, or 'user/name'"
+        )
+
+
+def _plain(model: SequenceModel) -> SequenceModel:
+    """The same weights in a SequenceModel proper, whose name goes into the config."""
+    plain = SequenceModel(**model.config, generator=Generator(), device="meta")
+    plain.load_state_dict(model.state_dict(), assign=True)
+    return plain
