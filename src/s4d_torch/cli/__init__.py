@@ -26,7 +26,7 @@ DESCRIPTION = (
 # s4d NAME is the class Name of the module of that name; a command is imported when it is called.
 COMMANDS = (
     *("train", "evaluate", "predict", "stream", "generate", "info", "tasks"),
-    *("paper", "convert", "export", "bench", "demo", "figure", "explore", "methods"),
+    *("explore", "paper", "convert", "export", "bench", "demo", "figure", "methods"),
 )
 
 

@@ -15,7 +15,7 @@ let state = freshState();
 let view = null;
 let drag = null; // { plot, pole, below, offset } while a pole is held
 
-// ---- after each change -------------------------------------------------------------------------
+// ---- after each change --------------------------------------------------------------------------
 
 function update() {
   view = makeView(state, run, drag ? view.ranges : null);
@@ -80,7 +80,7 @@ function showControls() {
   by("rule-formula").textContent = RULES[state.rule].formula;
   by("constraint-formula").textContent = CONSTRAINTS[state.constraint].formula;
   by("logarithmic").checked = state.logarithmic;
-  for (const id of ["key-before", "key-before-gain"]) by(id).hidden = !view.before;
+  by("key-before").hidden = !view.before;
   by("key-share").hidden = !view.share;
   by("key-imag").hidden = !view.system.pairs;
   if (inRun) showRun();
@@ -114,9 +114,13 @@ function showPole() {
   const [re, im] = at(system.A, selected);
   const bar = at(discrete.bar, selected);
   const samples = 1 / (Math.abs(re) * system.dt);
+  const cycles = Math.abs(im) / (2 * Math.PI);
   const facts = [
-    ["time constant", `${shortNumber(1 / Math.abs(re))} = ${shortNumber(samples)} samples`],
-    ["frequency", `${shortNumber(Math.abs(im) / (2 * Math.PI))} = ${shortNumber(view.turns)}/sample`],
+    [
+      re > 0 ? "grows e-fold in" : "time constant",
+      `${shortNumber(1 / Math.abs(re))} = ${shortNumber(samples)} samples`,
+    ],
+    ["frequency", `${shortNumber(cycles)} = ${shortNumber(view.turns)}/sample`],
     ["|Ā|", shortNumber(cabs(bar), 5)],
     ["angle of Ā", `${shortNumber((Math.atan2(bar[1], bar[0]) * 180) / Math.PI)}°`],
   ];
@@ -133,7 +137,7 @@ function showPole() {
   }));
   by("pole-name").textContent = `Pole ${selected + 1} / ${sizeOf(system.A)}`;
   for (const [id, x] of [["pole-re", re], ["pole-im", im]]) {
-    if (document.activeElement !== by(id)) by(id).value = Number(x.toPrecision(7));
+    if (document.activeElement !== by(id)) by(id).value = Number(x.toPrecision(5));
   }
   by("pole-im").disabled = !system.pairs;
   by("put-back").disabled = !state.moved.has(selected);
@@ -147,19 +151,23 @@ function warnings() {
   const { system, discrete } = view;
   const found = [];
   const growing = system.A.re.filter((x) => x > 0).length;
-  if (growing) found.push(`Unstable: ${growing} ${growing > 1 ? "poles grow" : "pole grows"}; nothing forgets.`);
+  if (growing) {
+    const who = growing > 1 ? `${growing} poles grow` : "one pole grows";
+    found.push(`Unstable: ${who}, and no response is ever steady.`);
+  }
   const fast = system.A.im.filter((x) => Math.abs(x) * system.dt > Math.PI).length;
   if (fast) {
     const effect = state.rule === "bilinear"
       ? "the bilinear rule bends them below half a turn"
       : "they alias to slower ones";
-    found.push(`${fast} of ${sizeOf(system.A)} poles turn more than half a cycle per sample: ${effect}.`);
+    const who = `${fast} of ${sizeOf(system.A)} poles`;
+    found.push(`${who} turn more than half a cycle per sample: ${effect}.`);
   }
   if (discrete.bar.re.some((x) => !Number.isFinite(x))) found.push("Some Ā overflow.");
   return found;
 }
 
-// ---- poles -------------------------------------------------------------------------------------
+// ---- poles --------------------------------------------------------------------------------------
 
 function movePole(n, [re, im]) {
   const held = [constrained(state.constraint, re), view.system.pairs ? im : 0];
@@ -256,5 +264,6 @@ function poleKey(plot, event) {
 }
 
 function nearest(values, x) {
-  return values.reduce((best, v, i) => (Math.abs(v - x) < Math.abs(values[best] - x) ? i : best), 0);
+  const misses = values.map((value) => Math.abs(value - x));
+  return misses.indexOf(Math.min(...misses));
 }

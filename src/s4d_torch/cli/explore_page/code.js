@@ -8,7 +8,7 @@ function pythonCode(state, run) {
   else lines.push("from s4d_torch import SSM", "from s4d_torch.training import Run");
   if (moved.length) lines.push("from s4d_torch.ssm.constraint import CONSTRAINTS");
   lines.push("", ...(state.mode === "start" ? codeOfStart(state) : codeOfRun(state, run)));
-  const pairs = state.mode === "start" ? STARTS[state.choice.init].pairs : run.layers[state.layer].pairs;
+  const { pairs } = state.mode === "start" ? STARTS[state.choice.init] : run.layers[state.layer];
   if (setsC) {
     lines.push("", "with torch.no_grad():  # C = 1");
     if (pairs) lines.push("    ssm.raw_C.zero_()", "    ssm.raw_C[..., 0] = 1");

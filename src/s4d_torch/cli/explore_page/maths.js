@@ -3,7 +3,7 @@
 
 const FLOOR = 1e-4; // the decay rate that no open constraint goes below
 
-// ---- complex scalars ---------------------------------------------------------------------------
+// ---- complex scalars ----------------------------------------------------------------------------
 
 const mul = ([a, b], [c, d]) => [a * c - b * d, a * d + b * c];
 const scale = (s, [a, b]) => [s * a, s * b];
@@ -27,7 +27,7 @@ const vectorOf = (size, value) => {
 };
 const sizeOf = (v) => v.re.length;
 
-// ---- where A starts ----------------------------------------------------------------------------
+// ---- where A starts -----------------------------------------------------------------------------
 
 // The normal part of HiPPO-LegS is -1/2 plus the skew matrix with sqrt(2n+1) sqrt(2k+1) / 2 above
 // its diagonal. Differences of neighbouring rows of its eigenvalue equation leave a recurrence of
@@ -150,7 +150,7 @@ function makeStart(choice) {
   return { A, B, C, pairs: start.pairs };
 }
 
-// ---- constraints: Re(A) = -forward(raw) --------------------------------------------------------
+// ---- constraints: Re(A) = -forward(raw) ---------------------------------------------------------
 
 const atLeast = (decay) => Math.max(decay, FLOOR);
 
@@ -184,7 +184,7 @@ const CONSTRAINTS = {
 // What is left of a wanted Re(A) once it is stored behind the constraint.
 const constrained = (name, real) => -CONSTRAINTS[name].forward(CONSTRAINTS[name].inverse(-real));
 
-// ---- discretisations: log A_bar, what an input gives now, what it leaves in the state ----------
+// ---- discretisations: log A_bar, what an input gives now, what it leaves in the state -----------
 
 function series(z, skip) {
   let total = [1, 0];
@@ -219,8 +219,14 @@ const RULES = {
   },
   zoh: {
     formula: "Ā = exp(dt A), the input constant over a step",
-    step: (A, B, dt) => ({ logA: scale(dt, A), now: scale(dt, mul(B, phi1(scale(dt, A)))), next: null }),
-    undo: (bar, dt) => scale(1 / dt, [Math.log(Math.max(cabs(bar), 1e-12)), Math.atan2(bar[1], bar[0])]),
+    step(A, B, dt) {
+      const z = scale(dt, A);
+      return { logA: z, now: scale(dt, mul(B, phi1(z))), next: null };
+    },
+    undo(bar, dt) {
+      const modulus = Math.max(cabs(bar), 1e-12); // no A has an A_bar of 0
+      return scale(1 / dt, [Math.log(modulus), Math.atan2(bar[1], bar[0])]);
+    },
   },
   foh: {
     formula: "Ā = exp(dt A), the input linear over a step",
@@ -249,7 +255,7 @@ function discretize(system) {
   return result;
 }
 
-// ---- what the system does ----------------------------------------------------------------------
+// ---- what the system does -----------------------------------------------------------------------
 
 // K_0 = C B_now, K_l = C A_bar^(l-1) B_next, summed over the modes in `only`, or over all.
 function kernel(system, discrete, length, only = null) {
@@ -300,7 +306,7 @@ function continuousResponse(system, frequencies) {
 // sum over modes of through + weight / (z - pole), and the same of the conjugates. Written out in
 // real numbers: this is most of the work while a pole is dragged.
 function resolvents(system, frequencies, point, poles, parts) {
-  const terms = Array.from({ length: sizeOf(poles) }, (_, n) => [...at(poles, n), ...parts(n).flat()]);
+  const terms = [...poles.re].map((_, n) => [...at(poles, n), ...parts(n).flat()]);
   if (system.pairs) terms.push(...terms.map(([a, b, c, d, e, f]) => [a, -b, c, -d, e, -f]));
   const flat = Float64Array.from(terms.flat());
   const values = vector(frequencies.length);

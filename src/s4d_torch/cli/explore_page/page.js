@@ -1,6 +1,6 @@
 // What listens to the user, and what happens when the page opens.
 
-// ---- messages, copies, colours -----------------------------------------------------------------
+// ---- messages, copies, colours ------------------------------------------------------------------
 
 let fading = 0;
 function say(text, good = false) {
@@ -42,7 +42,7 @@ function showTheme() {
   by("theme").title = `Colours: ${THEMES[state.theme]}`;
 }
 
-// ---- runs --------------------------------------------------------------------------------------
+// ---- runs ---------------------------------------------------------------------------------------
 
 function openRun(text) {
   try {
@@ -84,7 +84,7 @@ function listenToFiles() {
   });
 }
 
-// ---- controls ----------------------------------------------------------------------------------
+// ---- controls -----------------------------------------------------------------------------------
 
 // Another start has other poles: what was moved belongs to the old ones.
 function choose(changes) {
@@ -108,7 +108,8 @@ function listenToControls() {
   on("randomReal", "input", (x) => choose({ randomReal: x.checked }));
   on("B", "input", (x) => choose({ B: x.value }));
   on("C", "input", (x) => choose({ C: x.value }));
-  on("seed", "input", (x) => choose({ seed: Math.round(between(Number(x.value) || 0, LIMITS.seed)) }));
+  const asSeed = (text) => Math.round(between(Number(text) || 0, LIMITS.seed));
+  on("seed", "input", (x) => choose({ seed: asSeed(x.value) }));
   on("dt", "input", (x) => change({ dt: Number((10 ** x.value).toPrecision(3)) }));
   on("length", "input", (x) => change({ length: LENGTHS[x.value] }));
   on("logarithmic", "input", (x) => change({ logarithmic: x.checked }));
@@ -118,7 +119,8 @@ function listenToControls() {
   for (const [name, options] of [["rule", RULES], ["constraint", CONSTRAINTS]]) {
     by(name).append(...Object.keys(options).map((value) => segment(name, value)));
   }
-  for (const [name, start] of Object.entries(STARTS)) by("init").append(new Option(start.title, name));
+  const starts = Object.entries(STARTS);
+  by("init").append(...starts.map(([name, start]) => new Option(start.title, name)));
 }
 
 function scroll(layer, channel) {
@@ -182,7 +184,7 @@ function listenToPoles() {
   }
 }
 
-// ---- the beginning -----------------------------------------------------------------------------
+// ---- the beginning ------------------------------------------------------------------------------
 
 function begin() {
   listenToControls();
@@ -205,7 +207,8 @@ function begin() {
     update();
   });
   systemTheme.addEventListener("change", showTheme);
-  new ResizeObserver(() => requestAnimationFrame(update)).observe(document.querySelector(".panels"));
+  const resized = new ResizeObserver(() => requestAnimationFrame(update));
+  resized.observe(document.querySelector(".panels"));
   update();
 }
 

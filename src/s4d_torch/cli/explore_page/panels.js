@@ -80,11 +80,11 @@ function drawBasis(plot, view) {
   const others = spread(slow.length, 6).map((i) => slow[i]);
   const curves = others.map((n) => basis(view.system, n, t));
   const chosen = view.selected < size ? basis(view.system, view.selected, t) : null;
-  const sum = (v, f) => v.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, f(x)) : most), 0);
+  const largest = (v) => Math.max(0, ...v.map(Math.abs).filter(Number.isFinite));
   const most = Math.max(
     1e-6,
-    chosen ? Math.max(sum(chosen.re, Math.abs), sum(chosen.im, Math.abs)) : 0,
-    ...curves.map((v) => Math.min(sum(v.re, Math.abs), 1e3)),
+    chosen ? Math.max(largest(chosen.re), largest(chosen.im)) : 0,
+    ...curves.map((v) => Math.min(largest(v.re), 1e3)),
   );
   plot.begin(linearScale(0, span), linearScale(-1.08 * most, 1.08 * most), {
     x: LABEL_TIME,

@@ -61,7 +61,7 @@ function decades(low, high, count) {
   return ticks;
 }
 
-// ---- numbers for people --------------------------------------------------------------------------
+// ---- numbers for people -------------------------------------------------------------------------
 
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
@@ -82,7 +82,7 @@ function shortNumber(x, digits = 3) {
   return text.replace("-", "−");
 }
 
-// ---- drawing -------------------------------------------------------------------------------------
+// ---- drawing ------------------------------------------------------------------------------------
 
 // A plot on an <svg>; `begin` sets the axes and starts the picture, `end` shows it.
 function makePlot(svg) {
@@ -160,9 +160,8 @@ function makePlot(svg) {
   plot.dot = (x, y, radius, style, extra = "") => {
     const [px, py] = plot.at(x, y);
     if (!Number.isFinite(px) || !Number.isFinite(py)) return;
-    parts.push(
-      `<circle class="${style}" cx="${px.toFixed(1)}" cy="${py.toFixed(1)}" r="${radius}"${extra}/>`,
-    );
+    const place = `cx="${px.toFixed(1)}" cy="${py.toFixed(1)}"`;
+    parts.push(`<circle class="${style}" ${place} r="${radius}"${extra}/>`);
   };
 
   plot.band = (x0, x1, style) => {

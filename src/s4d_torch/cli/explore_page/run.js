@@ -13,7 +13,8 @@ function readRun(text) {
     throw new Error(`This is not JSON (${error.message}). ${HOW_TO_WRITE}`);
   }
   if (run === null || typeof run !== "object" || run.format !== RUN_FORMAT) {
-    throw new Error(`This JSON does not hold a run: "format" is not "${RUN_FORMAT}". ${HOW_TO_WRITE}`);
+    const why = `"format" is not "${RUN_FORMAT}"`;
+    throw new Error(`This JSON does not hold a run: ${why}. ${HOW_TO_WRITE}`);
   }
   if (run.version !== RUN_VERSION) {
     throw new Error(

@@ -140,7 +140,7 @@ function rangesOf({ system, startA, cloud }) {
   return { left: -1.35 * real, right: 0.35 * real, imag: Math.max(1.4 * most("im"), 5) };
 }
 
-// ---- the address ---------------------------------------------------------------------------------
+// ---- the address --------------------------------------------------------------------------------
 
 // Only what differs from the defaults: links stay short.
 function toHash(state) {
@@ -203,7 +203,8 @@ function fromHash(hash, run) {
   state.theme = oneOf("theme", ["auto", "light", "dark"], "auto");
   for (const place of (given.get("moved") ?? "").split(";")) {
     const [n, re, im] = place.split(":").map(Number);
-    if (place && n >= 0 && Number.isInteger(n) && Number.isFinite(re + im)) state.moved.set(n, [re, im]);
+    const valid = place && n >= 0 && Number.isInteger(n) && Number.isFinite(re + im);
+    if (valid) state.moved.set(n, [re, im]);
   }
   return state;
 }
