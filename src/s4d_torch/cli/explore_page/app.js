@@ -261,6 +261,8 @@ function poleKey(plot, event) {
   else if (event.key === "Delete" || event.key === "Backspace") putBack(n);
   else return;
   event.preventDefault();
+  const [re, im] = at(view.system.A, state.selected).map((x) => shortNumber(x));
+  by("spoken").textContent = `Pole ${state.selected + 1}: real ${re}, imaginary ${im}`;
 }
 
 function nearest(values, x) {
