@@ -19,7 +19,8 @@ is, through a small transposed buffer. Tasks do not share anything, so threads c
 
 The loops over modes become vector code only because LLVM knows the number of modes M and sees all
 that such a loop touches in one array, or two. Hence the flat ``z``, the copies, and a function for
-each M; the parts below are inlined into it.
+each M; the parts below are inlined into it. Copies are loops: a slice on the left takes numba
+seconds to compile.
 """
 
 from __future__ import annotations
@@ -277,6 +278,18 @@ def add_products(x, d, states, g, count, sums, grad_tables, grad_kernel, M):  # 
     grad_kernel[3] += w3
 
 
+@part
+def begin_gradients(grad_end, at_end, b, low, high, gs, grad_tables, grad_kernel, M):  # type: ignore[no-untyped-def]
+    """Of the state: what comes from its end, if that is the end of the sequence; else zeros."""
+    for h in range(low, high):
+        for q in range(2 * M):
+            gs[h - low, q] = grad_end[b, h, q] if at_end else 0
+        for q in range(18 * M):
+            grad_tables[b, h, q] = 0
+        for q in range(4):
+            grad_kernel[b, h, q] = 0
+
+
 @lru_cache
 def scan_backward(modes: int) -> Kernel:
     """The adjoint of :func:`scan_forward`, for tasks in range.
@@ -307,13 +320,7 @@ def scan_backward(modes: int) -> Kernel:
             b, low = task // groups, task % groups * GROUP
             high = min(low + GROUP, channels)
             at_end = stops[b] * 4 == length
-            for h in range(low, high):
-                for q in range(S):
-                    gs[h - low, q] = grad_end[b, h, q] if at_end else 0
-                for q in range(9 * S):
-                    grad_tables[b, h, q] = 0
-                for q in range(4):
-                    grad_kernel[b, h, q] = 0
+            begin_gradients(grad_end, at_end, b, low, high, gs, grad_tables, grad_kernel, M)
             for segment in range(segments - 1, -1, -1):
                 t0 = segment * SEGMENT
                 n = min(SEGMENT, length - t0)

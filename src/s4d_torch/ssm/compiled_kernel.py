@@ -23,6 +23,15 @@ Kernel = Callable[..., Any]
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
+@njit(nogil=True)
+def unit(M):  # type: ignore[no-untyped-def]
+    """Ones, planar."""
+    one = np.zeros(2 * M)
+    for n in range(M):
+        one[n] = 1
+    return one
+
+
 @njit(nogil=True, fastmath=FAST)
 def geometric(first, ratio, table):  # type: ignore[no-untyped-def]
     """table[k] = first ratio^k; vectors of modes are planar: real parts, then imaginary ones."""
@@ -120,9 +129,7 @@ def make_kernel_forward(stamp: int) -> Kernel:
         count = -(-(L - 1) // (4 * T)) * 4  # rows, in fours
         inner = np.zeros((T + 1, 2 * M))
         rows, out = np.zeros((count, 2 * M)), np.zeros((count, T))
-        A_bar, one, weight = np.zeros(2 * M), np.zeros(2 * M), np.zeros(2 * M)
-        for n in range(M):
-            one[n] = 1
+        A_bar, one, weight = np.zeros(2 * M), unit(M), np.zeros(2 * M)
         nows, nexts = np.zeros(M, np.complex128), np.zeros(M, np.complex128)
         scale = 2.0 if pairs else 1.0
         for h in range(low, high):
@@ -167,9 +174,7 @@ def make_kernel_backward(stamp: int) -> Kernel:
         inner, outer = np.zeros((T + 1, 2 * M)), np.zeros((count, 2 * M))
         before = np.zeros((count + 1, 2 * M))  # before[i + 1] = A^(T (i + 1) - 1)
         grad, sums, late = np.zeros((count, T)), np.zeros((count, 2 * M)), np.zeros((count, 2 * M))
-        A_bar, one = np.zeros(2 * M), np.zeros(2 * M)
-        for n in range(M):
-            one[n] = 1
+        A_bar, one = np.zeros(2 * M), unit(M)
         total, slope = np.zeros(2 * M), np.zeros(2 * M)
         nows, nexts = np.zeros(M, np.complex128), np.zeros(M, np.complex128)
         pulled = np.zeros((3, M), np.complex128)  # gradients of A_bar, B_now and B_next
