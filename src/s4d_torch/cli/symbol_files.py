@@ -75,10 +75,10 @@ def picture_width(signature: Signature) -> int:
     return side
 
 
-def grid(pixels: Array, width: int, zoom: int = 1) -> Array:
-    """pixels (count, length) as pictures (length / width, width), side by side in a square."""
+def grid(pixels: Array, width: int, zoom: int = 1, columns: int | None = None) -> Array:
+    """pixels (count, length) as pictures (length / width, width), by default in a square."""
     count, length = pixels.shape
-    height, columns = -(-length // width), math.ceil(math.sqrt(count))
+    height, columns = -(-length // width), columns or math.ceil(math.sqrt(count))
     rows, border = -(-count // columns), int(count > 1)
     whole = np.full((rows * (height + border), columns * (width + border)), GREY, dtype=np.uint8)
     padded = np.pad(pixels, ((0, 0), (0, height * width - length)))
