@@ -30,8 +30,8 @@ from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config, ModelConfig, OptimizerConfig, TrainingConfig
 
 ENOUGH_TO_HOLD_OUT = 500  # cases, from which on some can be spared to judge the others
-STEPS = 1000
-FEWEST_EPOCHS = 10
+STEPS = 500  # of the optimiser, where the data is small
+FEWEST_EPOCHS = 10  # where it is not
 MOST_EPOCHS = 500
 FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 

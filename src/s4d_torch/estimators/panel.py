@@ -52,13 +52,14 @@ class Units:
     def of(panel: Panel) -> Units:
         """Those of all samples of a panel; a channel that never changes keeps its scale."""
         shift, scale = np.zeros(panel.channels), np.ones(panel.channels)
+        rounding = 8 * float(np.finfo(panel.cases[0].dtype).eps)
         for channel in range(panel.channels):
             samples = np.concatenate([case[channel] for case in panel.cases]).astype(np.float64)
             samples = samples[~np.isnan(samples)]
             if len(samples):
                 shift[channel] = samples.mean()
                 deviation = samples.std()
-                if deviation > 1e-7 * abs(shift[channel]):  # otherwise it is only rounding
+                if deviation > rounding * abs(shift[channel]):
                     scale[channel] = deviation
         return Units(shift, scale)
 
