@@ -159,7 +159,7 @@ def _tables(facts: Facts) -> str:
 def _arithmetic(facts: Facts) -> str:
     words = (
         "All arithmetic is real: float32, and float64 for the state of the step, whose eigenvalues "
-        "lie close to the unit circle. Values are not checked for NaN."
+        "lie close to the unit circle. Inputs are not checked, neither for NaN nor for their range."
     )
     if facts["rate"] != 1:
         words += f" The sampling rate is fixed at `rate={facts['rate']:g}`."

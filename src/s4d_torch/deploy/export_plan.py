@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,9 @@ from s4d_torch.deploy.quantize import StoredMatrix, check_quantization, stored
 from s4d_torch.nn import validate
 from s4d_torch.nn.block import Block, NoNorm, SequenceBatchNorm, SequenceNorm
 from s4d_torch.nn.model import SequenceModel
-from s4d_torch.ssm.pairs import to_real
-from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem
+from s4d_torch.nn.ssm import SSM
+from s4d_torch.ssm.discretization import bilinear_low_rank
+from s4d_torch.ssm.pairs import readout, to_real
 
 CHUNK = 64  # samples of one matrix product; a power of two, for tables made by doubling
 
@@ -45,17 +46,20 @@ class NormPlan:
 class SystemPlan:
     """``y = output s + direct u``, ``s <- A s + input u`` per channel; float64.
 
-    ``A`` is (H, S), complex numbers as neighbours (``pairs``) or real ones (``real``), or a matrix
-    (H, S, S) (``dense``); ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside.
-    ``log_A`` (2, H, modes), real and imaginary parts, is empty for a dense system.
+    A is diagonal, ``diagonal`` (H, S) being complex numbers as neighbours (``pairs``) or real ones
+    (``real``), or pairs minus ``left`` (H, S, rank) times ``right`` (H, rank, S) (``low rank``).
+    ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside. ``log_diagonal`` is
+    (2, H, modes), real and imaginary parts.
     """
 
-    kind: Literal["pairs", "real", "dense"]
-    A: Tensor
+    kind: Literal["pairs", "real", "low rank"]
+    diagonal: Tensor
+    log_diagonal: Tensor
+    left: Tensor
+    right: Tensor
     output: Tensor
     input: Tensor
     direct: Tensor
-    log_A: Tensor
 
 
 @dataclass(frozen=True)
@@ -164,23 +168,39 @@ def _block(block: Block, quantize: str | None, rate: float) -> BlockPlan:
 
 def _systems(block: Block, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
     ssm = block.layer.ssm
-    system = ssm._system(rate)
-    kind: Literal["pairs", "real", "dense"]
-    if isinstance(system, DiagonalSystem):
-        kind = "pairs" if system.pairs else "real"
-        A, log_A = to_real(system.step.A_bar, system.pairs), system.step.log_A
-        # a mode that forgets all at once has the logarithm -inf, which times 0 is no number
-        log_A = torch.stack([log_A.real.clamp(min=-700.0), log_A.imag])
-    else:
-        assert isinstance(system, DenseSystem)
-        kind, A, log_A = "dense", system.A_bar, system.A_bar.new_zeros(2, 0, 0)
-    D = ssm.D.to(system.direct.dtype)
+    system, matrix = ssm._system(rate), _matrix(ssm, rate)
+    direct = system.direct.double()
 
     def plan(output: Tensor, direct: Tensor) -> SystemPlan:
-        tensors = (A, output, system.input, direct, log_A)
-        return SystemPlan(kind, *(x.double().clone() for x in tensors))
+        vectors = {"output": output, "input": system.input, "direct": direct}
+        exact: dict[str, Any] = {name: x.double().clone() for name, x in vectors.items()}
+        return SystemPlan(**matrix, **exact)
 
     if not ssm.method.bidirectional:
-        return plan(system.output, system.direct + D), None
-    past = plan(system.output[0], system.direct[0] + D)
-    return past, plan(system.output[1], system.direct[1])  # D once: the present is counted once
+        return plan(system.output, direct + ssm.D), None
+    past = plan(system.output[0], direct[0] + ssm.D)
+    return past, plan(system.output[1], direct[1])  # D once: the present is counted once
+
+
+def _matrix(ssm: SSM, rate: float) -> dict[str, Any]:
+    """A_bar, as the fields of a plan."""
+    pairs = ssm.method.pairs
+    if ssm.method.structure == "dplr":
+        step = bilinear_low_rank(ssm.A, ssm.P, ssm.B, rate * ssm.dt[:, None])
+        return {
+            "kind": "low rank",
+            "diagonal": to_real(step.diagonal),
+            "log_diagonal": torch.zeros(2, 0, 0, dtype=torch.float64),  # nobody asks for it
+            "left": to_real(step.left.mT).mT.contiguous(),
+            "right": readout(step.right) / 2,
+        }
+    log_A = ssm._discrete(rate).log_A
+    none = torch.zeros(0, 0, 0, dtype=torch.float64)
+    return {
+        "kind": "pairs" if pairs else "real",
+        "diagonal": to_real(log_A.exp(), pairs),
+        # a mode that forgets all at once has the logarithm -inf, which times 0 is no number
+        "log_diagonal": torch.stack([log_A.real.clamp(min=-700.0), log_A.imag]),
+        "left": none,
+        "right": none,
+    }

@@ -13,7 +13,9 @@ from s4d_torch.deploy.export_plan import CHUNK, SystemPlan
 class StepSystem(nn.Module):
     """``y = output s + direct u``, ``s <- A s + input u``; see :class:`SystemPlan`."""
 
-    A: Tensor
+    diagonal: Tensor
+    left: Tensor
+    right: Tensor
     output: Tensor
     input: Tensor
     direct: Tensor
@@ -21,33 +23,36 @@ class StepSystem(nn.Module):
     def __init__(self, plan: SystemPlan) -> None:
         super().__init__()
         self.kind = plan.kind
-        for name in ("A", "output", "input", "direct"):
+        low_rank = ("left", "right") if plan.kind == "low rank" else ()
+        for name in ("diagonal", "output", "input", "direct", *low_rank):
             self.register_buffer(name, getattr(plan, name))
 
     def forward(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """u (batch, H) float32, state (batch, H, S) float64 -> y (batch, H), the next state."""
         exact = u.double()
         y = (state * self.output).sum(-1) + self.direct * exact
-        return y.to(u.dtype), self.advance(self.A, state) + self.input * exact[..., None]
+        after = self.multiply(self.diagonal, state)
+        if self.kind == "low rank":
+            seen = (state[:, :, None] * self.right).sum(-1)  # (batch, H, rank)
+            after = after - (self.left * seen[:, :, None]).sum(-1)
+        return y.to(u.dtype), after + self.input * exact[..., None]
 
-    def advance(self, power: Tensor, state: Tensor) -> Tensor:
-        """A power of A times a state (batch, H, S)."""
-        if self.kind == "dense":
-            return torch.matmul(state.transpose(0, 1), power.mT).transpose(0, 1).contiguous()
+    def multiply(self, a: Tensor, s: Tensor) -> Tensor:
+        """Entry by entry, (..., S); complex numbers are neighbours."""
         if self.kind == "real":
-            return power * state
-        (a, b), (x, y) = (part.unflatten(-1, (-1, 2)).unbind(-1) for part in (power, state))
+            return a * s
+        (a, b), (x, y) = (part.unflatten(-1, (-1, 2)).unbind(-1) for part in (a, s))
         return torch.stack([a * x - b * y, a * y + b * x], dim=-1).flatten(-2)
 
 
 class ChunkedSystem(StepSystem):
     """A sequence: matrix products inside chunks, a loop from one chunk's state to the next."""
 
-    log_A: Tensor
+    log_diagonal: Tensor
 
     def __init__(self, plan: SystemPlan) -> None:
         super().__init__(plan)
-        self.register_buffer("log_A", plan.log_A)
+        self.register_buffer("log_diagonal", plan.log_diagonal)
 
     def forward(self, x: Tensor, chunks: int) -> Tensor:  # type: ignore[override]
         """x (rows, chunks T, H) -> y of the same shape."""
@@ -58,20 +63,28 @@ class ChunkedSystem(StepSystem):
         added = torch.bmm(blocks, inputs).permute(1, 0, 2).reshape(rows, chunks, channels, size)
         zero = torch.zeros(rows, channels, size)
 
-        def next_chunk(state: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
-            return self.advance(power, state) + more, state.clone()
+        def body(state: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+            return self.next_chunk(power, state) + more, state.clone()
 
-        _, starts = loop()(next_chunk, zero, added.transpose(0, 1).contiguous(), dim=0)
+        _, starts = loop()(body, zero, added.transpose(0, 1).contiguous(), dim=0)
         starts = starts.transpose(0, 1).reshape(rows * chunks, channels, size)
         y = torch.bmm(blocks, toeplitz) + torch.bmm(starts.permute(1, 0, 2), outputs.mT)
         return y.permute(1, 2, 0).reshape(rows, chunks * CHUNK, channels)
+
+    def next_chunk(self, power: Tensor, state: Tensor) -> Tensor:
+        """``A^T s`` for a state (rows, H, S)."""
+        if self.kind == "low rank":
+            return torch.matmul(state.transpose(0, 1), power.mT).transpose(0, 1).contiguous()
+        return self.multiply(power, state)
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``C A^j`` (H, T, S), ``A^(T-1-j) B`` (H, T, S), the Toeplitz matrix (H, T, T) and A^T.
 
         In double precision; made in the graph, as A, B and C are much smaller.
         """
-        rows, columns, power = self.dense_tables() if self.kind == "dense" else self.mode_tables()
+        rows, columns, power = (
+            self.mode_tables() if self.kind != "low rank" else self.matrix_tables()
+        )
         kernel = (rows[:, :-1] * self.input[:, None]).sum(-1)
         before = self.direct.new_zeros(self.direct.shape[0], CHUNK - 1)
         kernel = torch.cat([before, self.direct[:, None], kernel], 1).float()
@@ -81,7 +94,7 @@ class ChunkedSystem(StepSystem):
     def mode_tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """From ``A^j = e^(j log A)``; a row of C reads the real part, so A is conjugated there."""
         times = torch.arange(CHUNK + 1, dtype=torch.float64)[:, None]
-        exponent = self.log_A[:, :, None] * times  # (2, H, T + 1, modes)
+        exponent = self.log_diagonal[:, :, None] * times  # (2, H, T + 1, modes)
         size, angle = exponent[0].exp(), exponent[1]
         a, b = size * angle.cos(), size * angle.sin()
         if self.kind == "real":
@@ -90,12 +103,15 @@ class ChunkedSystem(StepSystem):
             return rows, before.flip(1) * self.input[:, None], a[:, -1]
         powers = torch.stack([a, b], dim=-1).flatten(-2)  # (H, T + 1, S)
         conjugate = torch.stack([a, -b], dim=-1).flatten(-2)
-        rows = self.advance(conjugate[:, :-1], self.output[:, None])
-        return rows, self.advance(powers[:, :-1].flip(1), self.input[:, None]), powers[:, -1]
+        rows = self.multiply(conjugate[:, :-1], self.output[:, None])
+        return rows, self.multiply(powers[:, :-1].flip(1), self.input[:, None]), powers[:, -1]
 
-    def dense_tables(self) -> tuple[Tensor, Tensor, Tensor]:
-        """By doubling, with squares of A."""
-        power, rows, columns = self.A, self.output[:, None], self.input[:, None]
+    def matrix_tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """By doubling, with squares of A as a matrix."""
+        one = torch.eye(self.output.shape[1], dtype=torch.float64)
+        diagonal = self.multiply(self.diagonal[:, None], one).mT  # its columns are A e_i
+        power = diagonal - self.left @ self.right
+        rows, columns = self.output[:, None], self.input[:, None]
         while rows.shape[1] < CHUNK:
             rows = torch.cat([rows, rows @ power], 1)
             columns = torch.cat([columns @ power.mT, columns], 1)

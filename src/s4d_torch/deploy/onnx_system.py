@@ -21,8 +21,7 @@ def step(g: Graph, plan: SystemPlan, u: Value, state: Value) -> tuple[Value, Val
     y = g.op("Add", seen, g.op("Mul", exact, g.constant(plan.direct)))
     column = g.op("Unsqueeze", exact, g.constant([-1]))
     added = g.op("Mul", column, g.constant(plan.input))
-    moved = _advance(g, plan, _factor(g, plan, g.constant(plan.A)), state)
-    return g.cast(y, "float32"), g.op("Add", moved, added)
+    return g.cast(y, "float32"), g.op("Add", _advance_once(g, plan, state), added)
 
 
 def sequence(g: Graph, plan: SystemPlan, x: Value, rows: Value) -> Value:
@@ -76,7 +75,7 @@ def _tables(g: Graph, plan: SystemPlan) -> tuple[Value, Value, Value, Value]:
     Made in the graph from A, B and C, which are much smaller: a runtime that folds constants does
     so once. In double precision until the last step, by doubling.
     """
-    power = g.constant(plan.A)
+    power = _matrix(g, plan) if plan.kind == "low rank" else g.constant(plan.diagonal)
     output, column = g.constant(plan.output[:, None]), g.constant(plan.input[:, None])
     rows, columns = output, column  # (H, 1, S)
     length = 1
@@ -127,9 +126,17 @@ def _factor(
     conjugate: bool = False,
     dtype: torch.dtype = torch.float64,
 ) -> Factor:
-    """The power (..., H, S) in ``dtype`` as a factor."""
-    if plan.kind != "pairs":
-        return Factor(power)
+    """The power (..., H, S) in ``dtype`` as a factor; a matrix (H, S, S) as it is."""
+    return _pairs(g, power, plan, conjugate, dtype) if plan.kind == "pairs" else Factor(power)
+
+
+def _pairs(
+    g: Graph,
+    power: Value,
+    plan: SystemPlan,
+    conjugate: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> Factor:
     size = plan.output.shape[1]
     place = torch.arange(size)
     real = g.op("Gather", power, g.constant(place // 2 * 2), axis=-1)
@@ -138,9 +145,35 @@ def _factor(
     return Factor(real, g.op("Mul", imag, g.constant(signs.to(dtype))), size)
 
 
+def _matrix(g: Graph, plan: SystemPlan) -> Value:
+    """A of a low-rank system as a matrix, (H, S, S)."""
+    size = plan.output.shape[1]
+    one = torch.eye(size, dtype=torch.float64)
+    factor = _pairs(g, g.constant(plan.diagonal), plan)
+    assert factor.imag is not None
+    real, imag = (
+        g.op("Mul", g.op("Unsqueeze", part, g.constant([2])), g.constant(pattern))
+        for part, pattern in ((factor.real, one), (factor.imag, one[torch.arange(size) ^ 1]))
+    )
+    low_rank = g.op("MatMul", g.constant(plan.left), g.constant(plan.right))
+    return g.op("Sub", g.op("Add", real, imag), low_rank)
+
+
+def _advance_once(g: Graph, plan: SystemPlan, state: Value) -> Value:
+    """``A s`` for a state (batch, H, S) in float64."""
+    diagonal = g.constant(plan.diagonal)
+    if plan.kind != "low rank":
+        return _factor(g, plan, diagonal).times(g, state)
+    wide = g.op("Unsqueeze", state, g.constant([2]))  # (batch, H, 1, S)
+    seen = _sum_last(g, g.op("Mul", wide, g.constant(plan.right)))  # (batch, H, rank)
+    wide = g.op("Unsqueeze", seen, g.constant([2]))
+    back = _sum_last(g, g.op("Mul", wide, g.constant(plan.left)))
+    return g.op("Sub", _pairs(g, diagonal, plan).times(g, state), back)
+
+
 def _advance(g: Graph, plan: SystemPlan, factor: Factor, state: Value) -> Value:
     """``A s`` for a state (batch, H, S)."""
-    if plan.kind != "dense":
+    if plan.kind != "low rank":
         return factor.times(g, state)
     by_channel = g.transpose(state, 1, 0, 2)
     return g.transpose(g.op("MatMul", by_channel, g.transpose(factor.real, 0, 2, 1)), 1, 0, 2)
@@ -148,21 +181,21 @@ def _advance(g: Graph, plan: SystemPlan, factor: Factor, state: Value) -> Value:
 
 def _times_columns(g: Graph, plan: SystemPlan, power: Value, columns: Value) -> Value:
     """``A b`` for columns b that lie as rows, (H, j, S)."""
-    if plan.kind == "dense":
+    if plan.kind == "low rank":
         return g.op("MatMul", columns, g.transpose(power, 0, 2, 1))
     return _factor(g, plan, g.op("Unsqueeze", power, g.constant([1]))).times(g, columns)
 
 
 def _times_rows(g: Graph, plan: SystemPlan, power: Value, rows: Value) -> Value:
     """``c A`` for rows c, (H, j, S); a row reads the real part, so A is conjugated."""
-    if plan.kind == "dense":
+    if plan.kind == "low rank":
         return g.op("MatMul", rows, power)
     each = g.op("Unsqueeze", power, g.constant([1]))
     return _factor(g, plan, each, conjugate=True).times(g, rows)
 
 
 def _square(g: Graph, plan: SystemPlan, power: Value) -> Value:
-    if plan.kind == "dense":
+    if plan.kind == "low rank":
         return g.op("MatMul", power, power)
     return _factor(g, plan, power).times(g, power)
 
