@@ -27,10 +27,25 @@ from s4d_torch.nn import (
 )
 
 if TYPE_CHECKING:
-    from s4d_torch.deploy import from_official, from_official_model
+    from s4d_torch.deploy import (
+        Stream,
+        Streams,
+        export_model,
+        from_official,
+        from_official_model,
+    )
+    from s4d_torch.estimators import S4DClassifier, S4DRegressor
 
 # what is imported when it is first asked for
-LATER = {"from_official": "s4d_torch.deploy", "from_official_model": "s4d_torch.deploy"}
+LATER = {
+    "S4DClassifier": "s4d_torch.estimators",
+    "S4DRegressor": "s4d_torch.estimators",
+    "Stream": "s4d_torch.deploy",
+    "Streams": "s4d_torch.deploy",
+    "export_model": "s4d_torch.deploy",
+    "from_official": "s4d_torch.deploy",
+    "from_official_model": "s4d_torch.deploy",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -50,8 +65,13 @@ __all__ = [
     "Layer",
     "Method",
     "ModelState",
+    "S4DClassifier",
+    "S4DRegressor",
     "SequenceModel",
+    "Stream",
+    "Streams",
     "__version__",
+    "export_model",
     "from_official",
     "from_official_model",
     "parameter_groups",

@@ -127,6 +127,7 @@ register(
         small=replace(
             LAPTOP,
             norm="batch",
+            dropout=0.2,
             epochs=3,
         ),
     )

@@ -210,10 +210,9 @@ register(
             LAPTOP,
             d_model=32,
             norm="batch",
-            dropout=0.0,
             lr=0.01,
             batch_size=16,
-            epochs=8,
+            epochs=16,
             bidirectional=False,
         ),
         # AR: causal models, which read off the last position; 8 kHz: trained at 16 kHz.
