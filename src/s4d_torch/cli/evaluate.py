@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -17,7 +16,15 @@ from rich.table import Table
 from torch import Tensor
 
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.parsing import CommandError, Switch, UsageError, parse, take_positional, value_of
+from s4d_torch.cli.parsing import (
+    CommandError,
+    DataDir,
+    Switch,
+    UsageError,
+    parse,
+    take_positional,
+    value_of,
+)
 from s4d_torch.cli.summary import count, signature_line
 from s4d_torch.cli.train import check_device, found_task, load
 from s4d_torch.data import DataFolder, Dataset, Signature, Split, default_root
@@ -51,12 +58,7 @@ class Evaluate:
         tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: by the rates of the data)"),
     ] = None
     """samples of the training data that one sample here stands for: 2 for half the sampling rate"""
-    data_dir: Annotated[
-        Path | None,
-        tyro.conf.arg(
-            metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"
-        ),
-    ] = None
+    data_dir: DataDir = None
     """where data is, or is downloaded to"""
     offline: Switch = False
     """download nothing; say what is missing"""

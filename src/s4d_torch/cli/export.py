@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.parsing import CommandError, Switch, UsageError
+from s4d_torch.cli.parsing import CommandError, DataDir, Switch, UsageError
 from s4d_torch.data import DataFolder, Dataset, Signature, default_root
 from s4d_torch.deploy.export import TOLERANCE, Exported, export_model
 from s4d_torch.nn import SequenceModel
@@ -45,12 +45,7 @@ class Export:
     """samples of the training data that one sample will stand for: 2 for half the sampling rate"""
     tolerance: Annotated[float, tyro.conf.arg(metavar="FLOAT")] = TOLERANCE
     """the largest difference from the model that is accepted, of the largest output"""
-    data_dir: Annotated[
-        Path | None,
-        tyro.conf.arg(
-            metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"
-        ),
-    ] = None
+    data_dir: DataDir = None
     """where the data of the run is, to measure what quantisation changes"""
     json: Switch = False
     """print the facts of the export as a JSON object"""

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.parsing import CommandError, Switch, UsageError
+from s4d_torch.cli.parsing import CommandError, DataDir, Switch, UsageError
 from s4d_torch.cli.symbol_files import as_text, check_format, read_symbols, write_symbols
 from s4d_torch.data import DataFolder, default_root
 from s4d_torch.data.dataset import Array
@@ -68,12 +68,7 @@ class Generate:
     """pixels in a row of a picture"""
     zoom: int = 1
     """how large a pixel of a picture is drawn"""
-    data_dir: Annotated[
-        Path | None,
-        tyro.conf.arg(
-            metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"
-        ),
-    ] = None
+    data_dir: DataDir = None
     """where data is, for --prompt test"""
     json: Switch = False
     """print a JSON object"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -14,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from s4d_torch.cli.display import say
-from s4d_torch.cli.parsing import UsageError, explanations
+from s4d_torch.cli.parsing import DataDir, UsageError, explanations
 from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task, default_root
 from s4d_torch.training.config import PRESETS
 
@@ -27,12 +26,7 @@ class Tasks:
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = ""
     """the task to show"""
-    data_dir: Annotated[
-        Path | None,
-        tyro.conf.arg(
-            metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"
-        ),
-    ] = None
+    data_dir: DataDir = None
     """where data is looked for"""
 
     def run(self, console: Console) -> None:

@@ -15,6 +15,7 @@ from s4d_torch.cli import estimate
 from s4d_torch.cli.display import Final, Json, Lines, Live, TensorBoard, say
 from s4d_torch.cli.parsing import (
     CommandError,
+    DataDir,
     Switch,
     UsageError,
     blame,
@@ -73,7 +74,7 @@ class Train:
     """the row of Table 1 that the method starts from; step sizes and direction stay the task's"""
     out: Annotated[Path | None, _shown("FOLDER", "runs/TASK-..., one for each setting")] = None
     """the folder of the run: settings, scores, checkpoints and weights"""
-    data_dir: Annotated[Path | None, _shown("FOLDER", "$S4D_TORCH_DATA, or a cache")] = None
+    data_dir: DataDir = None
     """where data is, or is downloaded to"""
     mirror: Annotated[str | None, _shown("URL", "the official addresses")] = None
     """another address to download files of the same names from"""
