@@ -224,7 +224,7 @@ def test_threads_are_those_asked_for_and_given_back(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", [S4DClassifier, S4DRegressor])
 def test_scikit_learns_own_checks_pass(kind: type[Any]) -> None:
-    options = {"d_model": 16, "d_state": 8, "epochs": 30} if kind is S4DRegressor else {}
+    options = {"d_model": 16, "d_state": 8, "epochs": 22} if kind is S4DRegressor else {}
     estimator = kind(**{**TINY, "batch_size": 32, "random_state": None, **options})
     results = check_estimator(estimator, on_fail=None, on_skip=None)
     problems = {each["check_name"]: each for each in results if each["status"] != "passed"}
