@@ -126,7 +126,8 @@ def test_contenders_take_turns_after_a_warm_up() -> None:
     first, second = watch.race("work", SHAPE, pair)
     assert calls[:4] == ["a", "b", "a", "b"]
     assert (first.contender, second.contender) == ("a", "b")
-    assert first.runs == second.runs == 3
+    assert first.runs == second.runs
+    assert 3 <= first.runs <= 30  # more than asked for, where they are quick
     assert first.first is not None
     assert first.seconds is not None
     assert first.seconds > 0
