@@ -164,7 +164,12 @@ def _scan_backward(
         *(drift, stops, kept, grad_u, grad_start, grad_tables, grad_kernel),
     )
     _share_scan("scan_backward", ahead, u, drift, arrays)
-    return grad_u, grad_tables.sum(0).to(u.dtype), grad_kernel.sum(0).to(u.dtype), grad_start
+    return grad_u, _over_batch(grad_tables, u), _over_batch(grad_kernel, u), grad_start
+
+
+def _over_batch(grad: Tensor, u: Tensor) -> Tensor:
+    """The sum over the batch, in the precision of u; a batch of one has nothing to sum."""
+    return (grad[0] if len(grad) == 1 else grad.sum(0)).to(u.dtype)
 
 
 @_scan_backward.register_fake
@@ -186,10 +191,15 @@ def _(
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     u, tables, kernel, drift, _, _, stops, ctx.ahead = inputs
     ctx.save_for_backward(u, tables, kernel, drift, stops, output[2])
-    ctx.set_materialize_grads(True)
+    ctx.set_materialize_grads(False)  # zeros for what is kept would be made in vain
 
 
-def _differentiate(ctx: Any, grad_y: Tensor, grad_end: Tensor, _: Tensor) -> tuple[Any, ...]:
+def _differentiate(
+    ctx: Any, grad_y: Tensor | None, grad_end: Tensor | None, _: Tensor | None
+) -> tuple[Any, ...]:
+    u, kept = ctx.saved_tensors[0], ctx.saved_tensors[-1]
+    grad_y = torch.zeros_like(u) if grad_y is None else grad_y
+    grad_end = torch.zeros_like(kept[:, :, 0]) if grad_end is None else grad_end
     grads = _scan_backward(grad_y, grad_end, *ctx.saved_tensors, ctx.ahead)
     grad_u, grad_tables, grad_kernel, grad_start = grads
     return grad_u, grad_tables, grad_kernel, None, None, grad_start, None, None
