@@ -33,6 +33,7 @@ MODULES = {
         "compiled_sample",
         "compiled_blocks",
         "compiled_kernel",
+        "pages",
         "scan",
         "fused",
         "compiled_direct",

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm.pages import in_large_pages
+
 BLOCK, SEGMENT, GROUP = 4, 256, 16  # as in compiled.py, which needs numba to be imported
 _INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
 _READY: set[tuple[Any, torch.dtype]] = set()  # kernels that are compiled for a dtype
@@ -121,8 +123,8 @@ def _scan(
     ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
-    y, end = torch.empty_like(u), torch.empty_like(start)
-    kept = _empty_kept(u, start)
+    y, end = in_large_pages(torch.empty_like(u)), torch.empty_like(start)
+    kept = in_large_pages(_empty_kept(u, start))
     given = [x.contiguous() for x in (tables, kernel, carry, start)]
     arrays = (u, *given, stops, y, end, kept)
     _share_scan("scan_forward", ahead, u, drift, arrays)
@@ -155,7 +157,7 @@ def _scan_backward(
     kept: Tensor,
     ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    grad_u, grad_start = torch.empty_like(u), torch.empty_like(kept[:, :, 0])
+    grad_u, grad_start = in_large_pages(torch.empty_like(u)), torch.empty_like(kept[:, :, 0])
     batch = u.shape[0]
     grad_tables = tables.new_empty(batch, *tables.shape, dtype=torch.float64)
     grad_kernel = kernel.new_empty(batch, *kernel.shape, dtype=torch.float64)

@@ -16,6 +16,7 @@ from s4d_torch._registry import unknown
 from s4d_torch.cli.bench import plot, report
 from s4d_torch.cli.bench.measure import Record, Stopwatch, machine, threads
 from s4d_torch.cli.bench.work import QUICK, WORKS, Sizes
+from s4d_torch.training.memory import keep_freed_memory
 
 PICTURE = "performance.png"
 
@@ -55,6 +56,8 @@ class Bench:
     """threads that may be used"""
     repeats: int = 5
     """runs of each contender, after a warm-up; the best one counts"""
+    keep_memory: bool = False
+    """keep freed memory in the process, as training does; no contender then waits for new pages"""
     out: Path = Path("benchmarks/results")
     """the folder to write to"""
     markdown: Path | None = None
@@ -98,7 +101,8 @@ class Bench:
     def _measure(self, console: Console) -> report.Report:
         self.out.mkdir(parents=True, exist_ok=True)  # before long work, not after
         settings = {**asdict(self.sizes), "quick": self.quick, "repeats": self.repeats}
-        found = report.Report(self.command, machine(), settings)
+        kept = self.keep_memory and keep_freed_memory()
+        found = report.Report(self.command, {**machine(), "keeps_freed_memory": kept}, settings)
         limit = 0.05 if self.quick else 30.0
         watch = Stopwatch(self.repeats, longest=limit, patience=limit / 3)
         for name in self.work:
@@ -119,7 +123,8 @@ class Bench:
                 parts += [f"--{name}", ",".join(map(str, given))]
         if self.repeats != 5:
             parts += ["--repeats", str(self.repeats)]
-        return shlex.join([*parts, *(["--quick"] if self.quick else [])])
+        given = {"--keep-memory": self.keep_memory, "--quick": self.quick}
+        return shlex.join([*parts, *(flag for flag, on in given.items() if on)])
 
     def _write_folder(self, found: report.Report, console: Console) -> None:
         found.save(self.out / "bench.json")
