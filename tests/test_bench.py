@@ -317,6 +317,26 @@ def test_a_quick_run_writes_tables_json_and_targets(
     assert "`s4d bench --work kernel," in text
 
 
+def test_runs_become_one_and_the_later_measurement_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = {**machine(), "cpu": "a processor"}
+    settings = {"d_model": 128, "d_state": 64, "quick": False}
+    slow, fast = (Record("growth", OURS, FORWARD, 1, 256, t) for t in (2.0, 1.0))
+    other = Record("memory", OURS, BACKWARD, 8, 256, bytes=1)
+    first = report.Report("first", here, settings, [slow, other])
+    second = report.Report("second", here, settings, [fast])
+    both = first.followed_by(second)
+    assert both.records == [other, fast]
+    assert both.command == "first; second"
+
+    elsewhere = report.Report("third", {**here, "cpu": "another"}, settings, [fast])
+    for name, run in (("first", first), ("third", elsewhere)):
+        run.save(tmp_path / f"{name}.json")
+    assert main(["bench", "--show", *(str(tmp_path / f"{n}.json") for n in ("first", "third"))])
+    assert "differ in cpu cannot be one: a processor, another" in capsys.readouterr().err
+
+
 def test_pages_without_markers_and_foreign_files_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,8 @@ def _short(value: Any) -> str:
 
 _SMALL = {"d_model": 64, "n_layers": 4, "d_state": 32}
 _TINY = {"d_model": 32, "n_layers": 2, "d_state": 32}
+_NARROW = {**_TINY, "d_model": 16}  # for sequences of thousands of samples
+_FEW_WINDOWS = {"epochs": 4, "train_size": 800, "eval_size": 300, "batch_size": 16}
 _FEW_WORDS = ("down", "left", "right", "up")
 
 REDUCTIONS: dict[str, dict[str, Reduction]] = {
@@ -62,19 +64,19 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
         "pathx": Reduction({"count": 5000}, {**_SMALL, "d_model": 32}, {"epochs": 8}),
     },
     "tiny": {
-        "scifar": Reduction({}, _TINY, {"epochs": 4, "train_size": 4000, "eval_size": 2000}),
-        "image": Reduction({}, _TINY, {"epochs": 4, "train_size": 4000, "eval_size": 2000}),
-        "sc35": Reduction({"words": _FEW_WORDS}, _TINY, {"epochs": 6}),
-        "bidmc-hr": Reduction({}, _TINY, {"epochs": 6, "train_size": 1000, "eval_size": 600}),
-        "bidmc-rr": Reduction({}, _TINY, {"epochs": 6, "train_size": 1000, "eval_size": 600}),
-        "bidmc-spo2": Reduction({}, _TINY, {"epochs": 6, "train_size": 1000, "eval_size": 600}),
-        "listops": Reduction({"source": "nyu"}, _TINY, {"epochs": 6}),
+        "scifar": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
+        "image": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
+        "sc35": Reduction({"words": _FEW_WORDS}, _NARROW, {"epochs": 5}),
+        "bidmc-hr": Reduction({}, _NARROW, _FEW_WINDOWS),
+        "bidmc-rr": Reduction({}, _NARROW, _FEW_WINDOWS),
+        "bidmc-spo2": Reduction({}, _NARROW, _FEW_WINDOWS),
+        "listops": Reduction({"source": "nyu"}, _TINY, {"epochs": 3}),
         "text": Reduction(
-            {"max_length": 1024}, _TINY, {"epochs": 6, "train_size": 4000, "eval_size": 2000}
+            {"max_length": 1024}, _TINY, {"epochs": 3, "train_size": 4000, "eval_size": 1000}
         ),
         "retrieval": Reduction({}, _TINY, {"epochs": 2, "train_size": 2000, "eval_size": 1000}),
-        "pathfinder": Reduction({"count": 6000}, _TINY, {"epochs": 6}),
-        "pathx": Reduction({"count": 600}, _TINY, {"epochs": 4, "batch_size": 16}),
+        "pathfinder": Reduction({"count": 4000}, _TINY, {"epochs": 4}),
+        "pathx": Reduction({"count": 400}, _NARROW, {"epochs": 4, "batch_size": 16}),
     },
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,8 +63,8 @@ class Bench:
     """the folder to write to"""
     markdown: Path | None = None
     """a page with markers, between which tables and picture are to be put"""
-    show: Path | None = None
-    """a bench.json of an earlier run, to be shown (and put into a page) instead of measuring"""
+    show: tuple[Path, ...] = ()
+    """bench.json of earlier runs, to be shown as one (and put into a page) instead of measuring"""
     quick: bool = False
     """very small sizes, only to see that everything runs"""
 
@@ -83,8 +84,8 @@ class Bench:
         return (QUICK if self.quick else Sizes()).at(self.lengths, self.batch)
 
     def run(self, console: Console) -> None:
-        if self.show is not None:
-            found = report.Report.load(self.show)
+        if self.show:
+            found = reduce(report.Report.followed_by, map(report.Report.load, self.show))
         else:
             with threads(self.threads):
                 found = self._measure(console)
@@ -93,7 +94,7 @@ class Bench:
         remark = " (quick: sizes too small to judge by)" if found.settings["quick"] else ""
         console.print(f"Targets{remark}", style="bold", highlight=False)
         console.print(report.targets_table(found.verdicts))
-        if self.show is None:
+        if not self.show:
             self._write_folder(found, console)
         if self.markdown is not None:
             self._write_page(self.markdown, found, console)

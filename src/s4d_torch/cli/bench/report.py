@@ -72,6 +72,17 @@ class Report:
         records = [Record(**record) for record in content["records"]]
         return cls(content["command"], content["machine"], content["settings"], records)
 
+    def followed_by(self, later: Report) -> Report:
+        """Both in one; a work that was measured in both counts as the later one found it."""
+        for name in ("cpu", "threads", "torch", "d_model", "d_state", "quick"):
+            one, other = ({**r.machine, **r.settings}[name] for r in (self, later))
+            if one != other:
+                raise ValueError(f"runs that differ in {name} cannot be one: {one}, {other}")
+        again = {record.work for record in later.records}
+        records = [record for record in self.records if record.work not in again]
+        command = f"{self.command}; {later.command}"
+        return Report(command, later.machine, later.settings, records + later.records)
+
 
 # -- numbers as text -------------------------------------------------------------------------------
 
