@@ -160,6 +160,8 @@ def test_auto_takes_the_fastest() -> None:
 
     assert auto(engine.MANY, engine.SHORT) == "direct"
     assert auto(engine.MANY, engine.SHORT, carried=True) == "scan"
+    with torch.no_grad():
+        assert auto(engine.MANY, engine.SHORT) == "scan"
     assert auto(engine.MANY, engine.SHORT + 1) == "scan"
     assert auto(1, engine.SHORT) == "scan"
     assert engine.choose("direct", source(), torch.zeros(1, direct.LONGEST + 1, 2)) == "fft"

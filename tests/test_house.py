@@ -34,6 +34,7 @@ MODULES = {
         "compiled_blocks",
         "compiled_kernel",
         "pages",
+        "workers",
         "scan",
         "fused",
         "compiled_direct",

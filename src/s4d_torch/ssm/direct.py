@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from s4d_torch.ssm.scan import GROUP, compiled_module, share
+from s4d_torch.ssm.scan import compiled_module, share
 
-TAPS = 8  # as in compiled_direct.py
+WIDTH = 32  # as in compiled_direct.py
 LONGEST = 2048  # samples; beyond, the work that grows with their square is out of all proportion
 
 
@@ -25,15 +24,14 @@ def convolve_ahead(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def _run(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
-    kernel = pad(kernel, (0, -kernel.shape[1] % TAPS))
-    y: Tensor = _direct(u.contiguous(), kernel.contiguous(), ahead)
+    y: Tensor = _direct(u.contiguous(), kernel[:, : u.shape[1]], ahead)
     return y
 
 
 @torch.library.custom_op("s4d_torch::direct", mutates_args=())
 def _direct(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
     y = torch.empty_like(u)
-    _share("direct_forward", ahead, (u, kernel, y))
+    _share("direct_forward", ahead, (u, kernel.T.contiguous(), y))
     return y
 
 
@@ -46,10 +44,10 @@ def _(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
 def _direct_backward(
     grad_y: Tensor, u: Tensor, kernel: Tensor, ahead: int
 ) -> tuple[Tensor, Tensor]:
-    batch, length, channels = u.shape
-    grad_u, grad_kernel = torch.empty_like(u), u.new_empty(batch, channels, length)
-    _share("direct_backward", ahead, (grad_y.contiguous(), u, kernel, grad_u, grad_kernel))
-    return grad_u, pad(grad_kernel.sum(0), (0, kernel.shape[1] - length))
+    grad_u, grad_kernel = torch.empty_like(u), torch.empty_like(u)
+    taps = kernel.T.contiguous()
+    _share("direct_backward", ahead, (grad_y.contiguous(), u, taps, grad_u, grad_kernel))
+    return grad_u, grad_kernel.sum(0).T.contiguous()
 
 
 @_direct_backward.register_fake
@@ -72,4 +70,4 @@ _direct.register_autograd(_differentiate, setup_context=_keep_for_backward)
 def _share(name: str, ahead: int, arrays: tuple[Tensor, ...]) -> None:
     batch, length, channels = arrays[0].shape
     kernel = getattr(compiled_module("compiled_direct"), name)
-    share(kernel, batch * -(-channels // GROUP), GROUP * length * length // 8, (ahead,), arrays)
+    share(kernel, batch * -(-channels // WIDTH), WIDTH * length * length // 16, (ahead,), arrays)

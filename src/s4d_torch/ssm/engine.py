@@ -38,9 +38,9 @@ class Source:
 def choose(engine: str, source: Source, u: Tensor, *, carried: bool = True) -> str:
     """What ``auto`` means here, and what stands in for compiled code where it cannot run.
 
-    Measured by ``s4d bench``: on a CPU diagonal systems are fastest term by term where a sequence
-    is short and no state is ``carried`` in or out, and in the scan otherwise; a dense system is
-    best in chunks; elsewhere the FFT keeps a device busy.
+    Measured by ``s4d bench``: on a CPU diagonal systems are trained fastest term by term where
+    sequences are short and many and no state is ``carried`` in or out, and run fastest in the scan
+    otherwise; a dense system is best in chunks; elsewhere the FFT keeps a device busy.
     """
     compiled = scan.available(u.device, u.dtype)
     if engine == "scan":
@@ -53,7 +53,8 @@ def choose(engine: str, source: Source, u: Tensor, *, carried: bool = True) -> s
         # a traced graph should not depend on how many sequences it was traced with
         tracing = torch.compiler.is_compiling()
         short = not tracing and u.shape[1] <= SHORT and u.shape[0] >= MANY
-        return "direct" if short and source.compiled_kernel and not carried else "scan"
+        trained = torch.is_grad_enabled() and source.compiled_kernel
+        return "direct" if short and trained and not carried else "scan"
     return "chunk" if u.device.type == "cpu" else "fft"
 
 

@@ -10,9 +10,9 @@ import importlib
 import os
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.pages import in_large_pages
+from s4d_torch.ssm.workers import run_in_threads
 
 BLOCK, SEGMENT, GROUP = 4, 256, 16  # as in compiled.py, which needs numba to be imported
 _INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
@@ -266,13 +267,7 @@ def share(
         _READY.add((kernel, tensors[0].dtype))
     threads = min(torch.get_num_threads(), tasks) if tasks * work >= SERIAL else 1
     edges = [tasks * i // threads for i in range(threads + 1)]
-    others = [
-        _pool(os.getpid()).submit(kernel, edges[i], edges[i + 1], *arguments)
-        for i in range(1, threads)
-    ]
-    kernel(edges[0], edges[1], *arguments)
-    for other in others:
-        other.result()
+    run_in_threads(kernel, [(*edge, *arguments) for edge in pairwise(edges)])
 
 
 def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
@@ -284,9 +279,3 @@ def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
         name = kernel.py_func.__qualname__.split(".")[0].removeprefix("make_")
         seconds = time.perf_counter() - began
         print(f"s4d_torch: compiled {name} in {seconds:.1f} s (kept on disk)", file=sys.stderr)
-
-
-@cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """One pool in each process: threads do not survive a fork."""
-    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="s4d-torch-scan")
