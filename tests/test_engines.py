@@ -148,6 +148,7 @@ def test_auto_takes_what_stands_in() -> None:
     assert engine.choose("fft", source(), u) == "fft"
     assert engine.choose("scan", dense, u) == "chunk"
     assert engine.choose("auto", dense, u) == "chunk"
+    assert engine.choose("auto", dense, u, carried=False) == "fft"
     assert engine.choose("auto", source(), torch.zeros(1, 4, 2, device="meta")) == "fft"
     assert engine.choose("scan", source(), u.half()) == "chunk"
     assert engine.choose("direct", source(), u.half()) == "fft"

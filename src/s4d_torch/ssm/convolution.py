@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.fft import irfft, rfft
+
+PIECE = 2**22  # bytes of signal transformed at a time: with its spectrum it stays in the cache
 
 
 def causal(u: Tensor, kernel: Tensor) -> Tensor:
     """``y_t = sum_s kernel_s u_(t-s)``; u (..., H, L), kernel (H, L') -> (..., H, L)."""
     length = u.shape[-1]
     size = fast_length(length + min(kernel.shape[-1], length) - 1)
-    spectrum = torch.fft.rfft(kernel[..., :length], n=size) * torch.fft.rfft(u, n=size)
-    return torch.fft.irfft(spectrum, n=size)[..., :length]
+    return _circular(u, kernel[..., :length], size)
 
 
 def bidirectional(u: Tensor, kernels: Tensor) -> Tensor:
@@ -28,8 +34,65 @@ def bidirectional(u: Tensor, kernels: Tensor) -> Tensor:
     whole = whole + torch.cat(
         [ahead.new_zeros(*ahead.shape[:-1], size - ahead.shape[-1]), ahead], dim=-1
     )
-    spectrum = torch.fft.rfft(whole, n=size) * torch.fft.rfft(u, n=size)
-    return torch.fft.irfft(spectrum, n=size)[..., :length]
+    return _circular(u, whole, size)
+
+
+def _circular(u: Tensor, kernel: Tensor, size: int) -> Tensor:
+    """The first L samples of a circular convolution over ``size``; kernel (H, up to size)."""
+    large = u.ndim == 3 and u.numel() // u.shape[-1] * size * u.element_size() > 2 * PIECE
+    if large and u.device.type == "cpu" and not torch.compiler.is_compiling():
+        y: Tensor = _InPieces.apply(u, kernel, size)  # type: ignore[no-untyped-call]
+        return y
+    return irfft(rfft(kernel, n=size) * rfft(u, n=size), n=size)[..., : u.shape[-1]]
+
+
+class _InPieces(torch.autograd.Function):
+    """The same, a piece of u at a time; nothing but u and the kernel is kept for the gradients.
+
+    Spectra of a whole batch would be several times as large as u, and go to memory and back.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, kernel: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(u, kernel)
+        ctx.size = size
+        response = rfft(kernel, n=size)
+        y = _time_first(u)
+        for b, some in _pieces(u, size):
+            spectrum = rfft(u[b, some], n=size).mul_(response[some])
+            y[b, some] = irfft(spectrum, n=size)[..., : u.shape[-1]]
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, None]:
+        u, kernel = ctx.saved_tensors
+        size = ctx.size
+        turned = rfft(kernel, n=size).conj_physical_()
+        grad_u, grad_response = _time_first(u), torch.zeros_like(turned)
+        for b, some in _pieces(u, size):
+            spectrum = rfft(grad_y[b, some], n=size)
+            heard = rfft(u[b, some], n=size).conj_physical_()
+            grad_response[some] += heard.mul_(spectrum).sum(0)
+            back = irfft(spectrum.mul_(turned[some]), n=size)
+            grad_u[b, some] = back[..., : u.shape[-1]]
+        return grad_u, irfft(grad_response, n=size)[..., : kernel.shape[-1]], None
+
+
+def _pieces(u: Tensor, size: int) -> Iterator[tuple[slice, slice]]:
+    """Some sequences and some channels, about ``PIECE`` bytes at a time."""
+    batch, channels, _ = u.shape
+    rows = max(1, PIECE // (size * u.element_size()))
+    sequences = max(1, rows // channels)
+    for b in range(0, batch, sequences):
+        for h in range(0, channels, rows):
+            yield slice(b, b + sequences), slice(h, h + rows)
+
+
+def _time_first(u: Tensor) -> Tensor:
+    """Room for a tensor (B, H, L) that lies in memory as (B, L, H), as layers pass it on."""
+    batch, channels, length = u.shape
+    return u.new_empty(batch, length, channels).transpose(1, 2)
 
 
 def fast_length(length: int) -> int:

@@ -40,7 +40,8 @@ def choose(engine: str, source: Source, u: Tensor, *, carried: bool = True) -> s
 
     Measured by ``s4d bench``: on a CPU diagonal systems are trained fastest term by term where
     sequences are short and many and no state is ``carried`` in or out, and run fastest in the scan
-    otherwise; a dense system is best in chunks; elsewhere the FFT keeps a device busy.
+    otherwise; a dense system is best in chunks if there is a state to carry. All else is for the
+    FFT, which keeps any device busy.
     """
     compiled = scan.available(u.device, u.dtype)
     if engine == "scan":
@@ -55,7 +56,7 @@ def choose(engine: str, source: Source, u: Tensor, *, carried: bool = True) -> s
         short = not tracing and u.shape[1] <= SHORT and u.shape[0] >= MANY
         trained = torch.is_grad_enabled() and source.compiled_kernel
         return "direct" if short and trained and not carried else "scan"
-    return "chunk" if u.device.type == "cpu" else "fft"
+    return "chunk" if u.device.type == "cpu" and carried else "fft"
 
 
 def run(
