@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from s4d_torch._registry import unknown
+from s4d_torch.cli.display import say
 from s4d_torch.cli.paper_claims import print_claims
 from s4d_torch.cli.parsing import UsageError
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.nn.pretrained import write_atomically
+from s4d_torch.paper.effort import seconds_per_mode_step
 from s4d_torch.paper.engines import run_one
 from s4d_torch.paper.experiment import read_result as read
 from s4d_torch.paper.figures import FIGURES, save_figure
@@ -56,23 +59,25 @@ class List(Shared):
     """Every table and figure: what it needs, how much is done, and how long the rest takes."""
 
     def run(self, console: Console) -> None:
-        table = Table("name", "what", "where", "data", "runs done", "time left")
+        wanted = {name: made.experiments(self.scale, self.seeds) for name, made in RECIPES.items()}
+        found = {e.key: read(self.results, e.key) for many in wanted.values() for e in many}
+        past = Durations(all_results(self.results)) or Durations([], seconds_per_mode_step())
+        table = Table("name", "what", "data", "runs done", "time left", box=box.SIMPLE)
         table.columns[0].no_wrap = True
         for name, recipe in RECIPES.items():
-            experiments = recipe.experiments(self.scale, self.seeds)
-            done = [r for r in (read(self.results, e.key) for e in experiments) if r is not None]
-            left = [e for e in experiments if read(self.results, e.key) is None]
-            tasks = dict.fromkeys(column.task for column in recipe.columns)
-            here = [t if TASKS[t].is_here(self.data) else f"{t} (missing)" for t in tasks]
-            past = Durations(done)
-            seconds = sum(past.of(e) for e in left) if past and left else None
-            shown = "–" if not left else "unknown" if seconds is None else duration(seconds)
-            counts = f"{len(done)} of {len(experiments)}"
-            table.add_row(name, recipe.title, recipe.where, ", ".join(here), counts, shown)
+            left = [e for e in wanted[name] if found[e.key] is None]
+            counts = f"{len(wanted[name]) - len(left)} of {len(wanted[name])}"
+            shown = f"about {duration(sum(map(past.of, left)))}" if left else "–"
+            tasks = ", ".join(dict.fromkeys(column.task for column in recipe.columns))
+            table.add_row(name, f"{recipe.title} ({recipe.where})", tasks, counts, shown)
         for name, make in STATIC.items():
-            table.add_row(name, make().title, make().where, "none", "", "–")
+            table.add_row(name, f"{make().title} ({make().where})", "none", "", "–")
         console.print(table)
-        console.print(f"figures (s4d figure NAME --out FILE): {', '.join(FIGURES)}")
+        say(console, f"scale {self.scale}; times are those of one process, after another")
+        for name in dict.fromkeys(c.task for recipe in RECIPES.values() for c in recipe.columns):
+            here = "here" if TASKS[name].is_here(self.data) else "missing"
+            say(console, f"data {name}: {TASKS[name].size}; {here}")
+        say(console, f"figures (s4d figure NAME --out FILE): {', '.join(FIGURES)}")
 
 
 @dataclass(frozen=True)

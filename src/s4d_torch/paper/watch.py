@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -14,9 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from s4d_torch.paper.effort import mode_steps
 from s4d_torch.paper.experiment import Experiment, Result
+from s4d_torch.training.config import Config
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.progress import Progress
+
+DAY = 86400  # seconds
 
 
 class Watch:
@@ -132,29 +136,39 @@ class Ledger(Watch):
 
 
 class Durations:
-    """How long experiments take, by those that are done: of the same task and size if possible."""
+    """How long experiments take: as those of the same size did, or else by their sizes.
 
-    def __init__(self, results: Sequence[Result]) -> None:
+    ``rate`` is the seconds of a mode step, if it is known without results.
+    """
+
+    def __init__(self, results: Sequence[Result], rate: float | None = None) -> None:
         self.times: dict[str, list[float]] = {}
+        rates = []
         for result in results:
             if result.error is None and "wall_seconds" in result.summary:
-                for group in self._groups(result.config):
-                    self.times.setdefault(group, []).append(result.summary["wall_seconds"])
+                took = result.summary["wall_seconds"]
+                self.times.setdefault(self._size(result.config), []).append(took)
+                rates.append(took / mode_steps(Config.from_json(result.config)))
+        self.rate = median(rates) if rates else rate  # one that had to wait changes little
 
     def __bool__(self) -> bool:
-        return bool(self.times)
+        return self.rate is not None
 
     def of(self, experiment: Experiment) -> float:
-        groups = self._groups(experiment.config.to_json())
-        return next(fmean(self.times[group]) for group in groups if group in self.times)
+        """Seconds."""
+        like = self.times.get(self._size(experiment.config.to_json()))
+        if like:
+            return median(like)
+        if self.rate is None:
+            raise ValueError("no result and no rate to judge by")
+        return self.rate * mode_steps(experiment.config)
 
     @staticmethod
-    def _groups(config: Mapping[str, Any]) -> list[str]:
-        """From the narrowest to the widest: task and size, task, all."""
+    def _size(config: Mapping[str, Any]) -> str:
         training = {k: v for k, v in config["training"].items() if k != "seed"}
         size = [config["task"], config["data"], config["model"], training]
         size.append(config["method"]["structure"])
-        return [json.dumps(size, sort_keys=True), config["task"], ""]
+        return json.dumps(size, sort_keys=True)
 
 
 # -- the views -------------------------------------------------------------------------------------
@@ -261,7 +275,13 @@ def outcome(result: Result) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``8 s``, ``12 min`` or ``3.5 h``."""
+    """``8 s``, ``12 min``, ``3.5 h``, ``20 days`` or ``3.1 years``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 2 * DAY:
+        return f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds / DAY:.0f} days" if seconds < 730 * DAY else f"{seconds / DAY / 365:.1f} years"
+    )
