@@ -61,7 +61,8 @@ class List(Shared):
     def run(self, console: Console) -> None:
         wanted = {name: made.experiments(self.scale, self.seeds) for name, made in RECIPES.items()}
         found = {e.key: read(self.results, e.key) for many in wanted.values() for e in many}
-        past = Durations(all_results(self.results)) or Durations([], seconds_per_mode_step())
+        done = [read(self.results, path.stem) for path in sorted(self.results.glob("*.json"))]
+        past = Durations([r for r in done if r]) or Durations([], seconds_per_mode_step())
         table = Table("name", "what", "data", "runs done", "time left", box=box.SIMPLE)
         table.columns[0].no_wrap = True
         for name, recipe in RECIPES.items():
