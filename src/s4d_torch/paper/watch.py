@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -148,7 +149,8 @@ class Durations:
             if result.error is None and "wall_seconds" in result.summary:
                 took = result.summary["wall_seconds"]
                 self.times.setdefault(self._size(result.config), []).append(took)
-                rates.append(took / mode_steps(Config.from_json(result.config)))
+                with suppress(ValueError, TypeError, KeyError):  # of another version
+                    rates.append(took / mode_steps(Config.from_json(result.config)))
         self.rate = median(rates) if rates else rate  # one that had to wait changes little
 
     def __bool__(self) -> bool:
