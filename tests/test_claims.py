@@ -10,7 +10,14 @@ from rich.console import Console
 
 import s4d_torch.paper.recipes_tasks  # noqa: F401  (registers the tables by task)
 from s4d_torch.cli.paper_claims import print_claims
-from s4d_torch.paper import theory, theory_costs, theory_errata, theory_kernels, theory_spectra
+from s4d_torch.paper import (
+    decisions,
+    theory,
+    theory_costs,
+    theory_errata,
+    theory_kernels,
+    theory_spectra,
+)
 from s4d_torch.paper.account import cost
 from s4d_torch.paper.claim import DECISIONS, Finding, Results, Verdict
 from s4d_torch.paper.claims import CLAIMS, FINDINGS, judge
@@ -206,3 +213,12 @@ def test_errata_come_after_claims_and_before_findings(monkeypatch: pytest.Monkey
     assert set(names) == {*CLAIMS, *FINDINGS}
     kinds = [(name in ERRATA) + 2 * (name in FINDINGS) for name in names]
     assert kinds == sorted(kinds)
+
+
+def test_the_noise_of_a_comparison_is_that_of_the_whole_column() -> None:
+    seeds = {"S4D-Inv": [30.0, 30.001], "S4D-Lin": [31.0, 31.001], "S4D-Rand": [20.0, 24.0]}
+    results = {"initialization": {row: {"sCIFAR": found} for row, found in seeds.items()}}
+    [gain] = decisions.gains(results, "initialization", [("S4D-Lin", "S4D-Inv")])
+    assert gain.points == pytest.approx(1.0)
+    # variances 0, 0 and 8, pooled 8/3; twice the standard error of a difference of two means
+    assert gain.noise == pytest.approx(2 * (8 / 3) ** 0.5, rel=1e-3)

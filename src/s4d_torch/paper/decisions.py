@@ -1,13 +1,16 @@
 """How results decide the findings of the paper's experiments.
 
 Two rows are compared column by column. A difference counts in points of accuracy, or in per cent
-of an RMSE, positive where the first row is better. It is *noise* up to the larger of half a point
-and the spread over the seeds. A statement that the data support in some columns and contradict in
-none is taken to hold; one they contradict somewhere, to fail; if all is noise, nothing is decided.
+of an RMSE, positive where the first row is better. It is *noise* up to half a point, or up to
+twice its standard error: the spread over seeds, taken from all rows of the column together, since
+that of two runs alone says little. A statement that the data support in some columns and
+contradict in none is taken to hold; one they contradict somewhere, to fail; if all is noise,
+nothing is decided.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,12 +49,21 @@ def gains(results: Results, table: str, pairs: Sequence[Pair], columns: str = ""
             if not ours or not theirs or columns not in column.name:
                 continue
             points = statistics.fmean(ours) - statistics.fmean(theirs)
-            noise = max(statistics.stdev(x) if len(x) > 1 else 0.0 for x in (ours, theirs))
+            noise = 2 * _spread(results, table, column.name)
+            noise *= math.sqrt(1 / len(ours) + 1 / len(theirs))
             if TASKS[column.task].metric != "accuracy":
                 scale = 100 / statistics.fmean(theirs)
                 points, noise = -points * scale, noise * scale
             found.append(Gain((better, worse), column.name, points, max(noise, FLOOR)))
     return found
+
+
+def _spread(results: Results, table: str, column: str) -> float:
+    """The standard deviation over seeds, pooled over all rows that have several."""
+    rows = [row[column] for row in results[table].values() if len(row.get(column, ())) > 1]
+    freedom = sum(len(values) - 1 for values in rows)
+    squares = sum((len(values) - 1) * statistics.variance(values) for values in rows)
+    return math.sqrt(squares / freedom) if freedom else 0.0
 
 
 def _show(found: Sequence[Gain]) -> str:
