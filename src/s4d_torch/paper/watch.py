@@ -284,6 +284,5 @@ def duration(seconds: float) -> str:
         return f"{seconds / 60:.0f} min"
     if seconds < 2 * DAY:
         return f"{seconds / 3600:.1f} h"
-    return (
-        f"{seconds / DAY:.0f} days" if seconds < 730 * DAY else f"{seconds / DAY / 365:.1f} years"
-    )
+    days = seconds / DAY
+    return f"{days:.0f} days" if days < 730 else f"{days / 365:.1f} years"

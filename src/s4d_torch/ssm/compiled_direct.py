@@ -35,7 +35,7 @@ def convolve(taps, padded, length, out):  # type: ignore[no-untyped-def]
             y[h] = 0
         for s in range(0, t + ROWS, TAPS):
             k = taps[s * W : (s + TAPS) * W]
-            x = padded[(ROWS + t - s - 3) * W : (ROWS + t - s + ROWS) * W]
+            x = padded[(ROWS + t - s - TAPS + 1) * W : (ROWS + t - s + ROWS) * W]
             for h in range(W):
                 a, b, c, d = k[h], k[W + h], k[2 * W + h], k[3 * W + h]
                 x0, x1, x2, x3 = x[h], x[W + h], x[2 * W + h], x[3 * W + h]
@@ -89,8 +89,9 @@ def direct_forward(first, last, ahead, u, kernel, y):  # type: ignore[no-untyped
         take(u[b], low, high, ahead, x[ROWS * WIDTH :])
         convolve(taps, x, whole, out)
         put(out, low, high, ahead, y[b, : length - ahead])
-        for h in range(low, high if ahead else low):
-            y[b, length - 1, h] = 0
+        if ahead:
+            for h in range(low, high):
+                y[b, length - 1, h] = 0
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
