@@ -18,7 +18,7 @@ from s4d_torch.paper.decisions import alike, better, competitive, gains
 from s4d_torch.paper.experiment import Result, read_result
 from s4d_torch.paper.recipes import RECIPES
 from s4d_torch.paper.report import make_report
-from s4d_torch.paper.scales import REDUCTIONS, ablation, large, reduction
+from s4d_torch.paper.scales import REDUCTIONS, ablation, describe, large, reduction
 from s4d_torch.paper.static import choices, hyperparameters
 from s4d_torch.paper.tables import cell
 from s4d_torch.training.build import build_model
@@ -101,7 +101,12 @@ def test_reductions_only_take_away() -> None:
             assert reduced.model.d_model <= full.model.d_model
             assert reduced.model.n_layers <= full.model.n_layers
             assert reduced.training.epochs <= full.training.epochs
-            assert reduction(task, scale).describe()
+            assert describe(full, reduced).count("n_layers") == 1
+    few = describe(ablation("sc35", "full"), ablation("sc35", "tiny"))
+    assert few == (
+        "words down/left/right/up, sample_rate 8000, n_layers 2, d_model 16, d_state 32, "
+        "pooling mean, epochs 8"
+    )
     with pytest.raises(ValueError, match="did you mean 'tiny'"):
         reduction("scifar", "tiney")
 
@@ -136,6 +141,12 @@ def test_a_cell_has_mean_spread_and_difference(tmp_path: Path) -> None:
 def test_a_damaged_result_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "abc.json").write_text("{")
     assert read_result(tmp_path, "abc") is None
+
+
+def test_the_results_in_the_docs_are_those_of_the_recipes() -> None:
+    kept = Path(__file__).parents[1] / "docs/paper/results"
+    runs = [each for name in RECIPES for each in RECIPES[name].experiments("tiny", [0, 1])]
+    assert {path.stem for path in kept.iterdir()} <= {each.key for each in runs}
 
 
 TABLE = {"choices": {"S4D": {"sCIFAR": [50.0, 50.2]}, "ZOH": {"sCIFAR": [51.0, 51.2]}}}

@@ -15,7 +15,7 @@ from training_job import Jobs
 
 MIXED: dict[str, Any] = {  # everything that is random, or carried along from step to step
     "model": {"dropout": 0.2, "drop_path": 0.2, "norm": "batch"},
-    "training": {"ema": 0.9},
+    "training": {"ema": 0.9, "rate_jitter": 0.3},
     "optimizer": {"accumulate": 2, "clip": 0.5},
 }
 PLAIN: dict[str, Any] = {"model": {"dropout": 0.2}, "data": {"ragged": True}}

@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from s4d_torch.data.dataset import Array, Batch, Dataset, Kind, Split
+from s4d_torch.nn.model import SequenceModel
 from s4d_torch.training import (
     DivergenceError,
     Progress,
@@ -94,6 +95,28 @@ def test_the_seed_decides_everything() -> None:
     torch.rand(5)
     assert torch.equal(trained(0), first)
     assert not torch.equal(trained(1), first)
+
+
+def test_every_step_may_have_a_sampling_rate_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[bool, list[float]] = {True: [], False: []}  # in training, and judging
+    forward = SequenceModel.forward
+
+    def noticed(model: SequenceModel, *args: Any, **options: Any) -> Any:
+        seen[model.training].append(options["rate"])
+        return forward(model, *args, **options)
+
+    monkeypatch.setattr(SequenceModel, "forward", noticed)
+    train_on(small_data(), small_config(training={"rate_jitter": 0.5}), device="cpu")
+    rates = np.log(seen[True]) / np.log(1.5)
+    assert len(set(seen[True])) == 24
+    assert -1 <= rates.min() < -0.5 < 0.5 < rates.max() <= 1
+    assert set(seen[False]) == {1.0}
+
+
+def test_a_sampling_rate_of_its_own_needs_a_dt() -> None:
+    config = small_config(training={"rate_jitter": 0.5}, model={"architecture": "lstm"})
+    with pytest.raises(ValueError, match=r"rate_jitter .* changes dt.*'lstm' has none"):
+        train_on(small_data(), config, device="cpu")
 
 
 @pytest.mark.parametrize(

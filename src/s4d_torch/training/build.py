@@ -22,11 +22,17 @@ ARCHITECTURES: Registry[Build] = Registry("architecture")
 def build_model(config: Config, signature: Signature) -> Pretrained:
     """A model with first weights from the config's seed."""
     _check_ends(config, signature)
+    jitter, architecture = config.training.rate_jitter, config.model.architecture
+    if jitter and architecture != "ssm":
+        raise ValueError(
+            f"rate_jitter {jitter:g} changes dt, and architecture {architecture!r} has none; "
+            "leave it out, or use architecture 'ssm'"
+        )
     factory = {
         "generator": torch.Generator().manual_seed(config.training.seed),
         "dtype": torch.float64 if config.training.precision == "float64" else torch.float32,
     }
-    return ARCHITECTURES[config.model.architecture](config, signature, factory)
+    return ARCHITECTURES[architecture](config, signature, factory)
 
 
 def _check_ends(config: Config, signature: Signature) -> None:

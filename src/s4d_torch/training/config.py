@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -16,6 +17,10 @@ from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.schedule import SCHEDULES
 
 PRESETS = ("paper", "small")
+
+# Options that came later. At their defaults a config in JSON leaves them out, so that runs and
+# results from before they existed are still those of the same config.
+LATER = (("training", "rate_jitter"),)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ class TrainingConfig:
     """part of a target spread over all classes"""
     patience: int | None = None
     """stop after so many epochs without a better validation score"""
+    rate_jitter: float = 0.0
+    """train each step at another sampling rate, up to this part faster or slower (say 0.2)"""
     ema: float | None = None
     """keep a moving average of the weights with this decay (say 0.999) and judge that"""
     train_size: int | None = None
@@ -121,6 +128,8 @@ class TrainingConfig:
         _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if not 0 <= self.rate_jitter < math.inf:
+            raise ValueError(f"rate_jitter must be 0 or a positive number, got {self.rate_jitter}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must be between 0 and 1, got {self.ema}")
 
@@ -150,6 +159,9 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        for part, name in LATER:
+            if described[part][name] == getattr(type(getattr(self, part)), name):
+                del described[part][name]
         return described
 
     @staticmethod

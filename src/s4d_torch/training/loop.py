@@ -96,6 +96,7 @@ class Trainer:
         self.metric = METRICS[self.metric_name]
         self.standing = Standing()
         self.loss = self.lr = float("nan")  # of the last step
+        self.rate = 1.0  # what dt is multiplied by in this step
 
     # -- the run -----------------------------------------------------------------------------------
 
@@ -125,6 +126,7 @@ class Trainer:
         self.loss = float("nan")
         torch.manual_seed(_mix(self.config.training.seed, step, self.processes.rank))
         self.lr = self._set_rates(step)
+        self.rate = _jittered(self.config.training.rate_jitter, self.config.training.seed, step)
         self.model.train()
         self.optimizer.zero_grad()
         statistics = [buffer.clone() for buffer in self.model.buffers()]
@@ -201,7 +203,8 @@ class Trainer:
         """What ``model`` makes of a part, and what it should."""
         batch = part.batch.to(self.device)
         with sharing.taking_part(self.model, part.weight > 0):
-            return call(model, batch, precision=self.config.training.precision), batch.targets
+            precision = self.config.training.precision
+            return call(model, batch, precision=precision, rate=self.rate), batch.targets
 
     # -- epochs ------------------------------------------------------------------------------------
 
@@ -301,3 +304,9 @@ class Trainer:
 def _mix(seed: int, step: int, rank: int) -> int:
     """One seed of 64 bits for each step and process."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _jittered(most: float, seed: int, step: int) -> float:
+    """A rate between ``1 / (1 + most)`` and ``1 + most``, the same in all processes."""
+    own = np.random.SeedSequence([seed, step], spawn_key=(1,))
+    return float((1 + most) ** np.random.default_rng(own).uniform(-1, 1))
