@@ -390,6 +390,8 @@ def test_cells_show_the_ratio_to_ours_and_absent_packages_one_line() -> None:
     assert [row[0][0] for row in grid.rows] == [OURS, "nn.LSTM", "another"]
     assert grid.rows[1][1] == ("1.28 ms, 0.244 MB", "5x, 1x")
     assert report.absentees(records) == ["foo is not installed."]
+    there = Record("layer", "Foo", BACKWARD, 1, 256, seconds=1.0)  # in another run
+    assert report.absentees([*records, there]) == []
 
 
 @pytest.mark.parametrize(

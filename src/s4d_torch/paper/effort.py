@@ -58,6 +58,7 @@ def _data(config: Config) -> tuple[float, float]:
         sequences, length = SHORT_LISTOPS
     if task == "sc35":
         sequences *= len(options.words) / WORDS if options.words else 1.0
+        length = float(options.sample_rate)
     if task in ("pathfinder", "pathx"):
         sequences = LEARNED_FROM * options.count
     if task == "text":

@@ -20,7 +20,7 @@ from s4d_torch.paper.document import (
 )
 from s4d_torch.paper.experiment import read_result
 from s4d_torch.paper.recipes import RECIPES, Recipe
-from s4d_torch.paper.scales import reduction
+from s4d_torch.paper.scales import describe
 from s4d_torch.paper.static import STATIC
 from s4d_torch.paper.tables import Cell, cell, curves, digits_of
 
@@ -102,8 +102,8 @@ def _sizes(recipe: Recipe, used: Sequence[int], scale: str) -> str:
     if scale == "full":
         return ""
     tasks = dict.fromkeys(recipe.columns[i].task for i in used)
-    parts = (f"{task} ({reduction(task, scale).describe()})" for task in tasks)
-    return f"Reduced: {'; '.join(parts)}."
+    sizes = {task: describe(*(recipe.base(task, at) for at in ("full", scale))) for task in tasks}
+    return f"Reduced: {'; '.join(f'{task} ({size})' for task, size in sizes.items())}."
 
 
 def all_results(results: Path, scale: str, seeds: Sequence[int]) -> Results:

@@ -12,8 +12,8 @@ def keep_freed_memory() -> bool:
     """Let freed memory stay with this process; whether that could be arranged.
 
     A step allocates the same large tensors again and again. glibc maps each of them anew, and the
-    system fills every page with zeros: a tenth to a fifth of a step, where it was measured. Meant
-    for a process that trains, called once at its start; elsewhere than on glibc nothing happens.
+    system fills every page with zeros first. Meant for a process that trains, called once at its
+    start; elsewhere than on glibc nothing happens.
     """
     if not sys.platform.startswith("linux"):
         return False

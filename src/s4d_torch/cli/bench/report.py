@@ -133,8 +133,10 @@ class Grid:
 
 
 def absentees(records: Sequence[Record]) -> list[str]:
-    """Packages that are not there, once each."""
-    return [f"{note}." for note in dict.fromkeys(r.note for r in records if _absent(r))]
+    """Packages that were there in no run, once each."""
+    present = {r.contender for r in records if not _absent(r)}
+    notes = {r.contender: r.note for r in records[::-1] if _absent(r)}
+    return list(dict.fromkeys(f"{note}." for name, note in notes.items() if name not in present))
 
 
 def _absent(record: Record) -> bool:
