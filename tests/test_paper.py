@@ -105,7 +105,7 @@ def test_reductions_only_take_away() -> None:
     few = describe(ablation("sc35", "full"), ablation("sc35", "tiny"))
     assert few == (
         "words down/left/right/up, sample_rate 8000, n_layers 2, d_model 16, d_state 32, "
-        "pooling mean, epochs 8"
+        "pooling mean, epochs 8, train_size 800, eval_size 400"
     )
     with pytest.raises(ValueError, match="did you mean 'tiny'"):
         reduction("scifar", "tiney")

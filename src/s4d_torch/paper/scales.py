@@ -38,6 +38,7 @@ _SMALL = {"d_model": 64, "n_layers": 4, "d_state": 32}
 _TINY = {"d_model": 32, "n_layers": 2, "d_state": 32}
 _NARROW = {**_TINY, "d_model": 16}  # for sequences of thousands of samples
 _FEW_WINDOWS = {"epochs": 4, "train_size": 800, "eval_size": 300, "batch_size": 16}
+_FEW_CLIPS = {"train_size": 800, "eval_size": 400}
 _FEW_WORDS = ("down", "left", "right", "up")
 
 REDUCTIONS: dict[str, dict[str, Reduction]] = {
@@ -57,7 +58,7 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
     "tiny": {
         "scifar": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
         "image": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
-        "sc35": Reduction({"words": _FEW_WORDS}, _NARROW, {"epochs": 5}),
+        "sc35": Reduction({"words": _FEW_WORDS}, _NARROW, {"epochs": 5, **_FEW_CLIPS}),
         "bidmc-hr": Reduction({}, _NARROW, _FEW_WINDOWS),
         "bidmc-rr": Reduction({}, _NARROW, _FEW_WINDOWS),
         "bidmc-spo2": Reduction({}, _NARROW, _FEW_WINDOWS),
