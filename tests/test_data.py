@@ -115,7 +115,9 @@ def build(scratch: Scratch) -> Dataset:
     return split_randomly(whole, signature, validation=1 / 6, test=1 / 3, seed=0)
 
 
-def test_prepared_data_is_built_once_and_mapped(tmp_path: Path) -> None:
+def test_prepared_data_is_built_once_and_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, built = DataFolder(tmp_path), []
 
     def counted(scratch: Scratch) -> Dataset:
@@ -133,6 +135,9 @@ def test_prepared_data_is_built_once_and_mapped(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in files if file.stat().st_size > 1000) == 0  # no copy
     folder.prepared("six", {"seed": 1}, [], counted)
     assert len(built) == 2
+    monkeypatch.setattr("s4d_torch.data.store.__version__", "99")  # whose loaders may differ
+    folder.prepared("six", {"seed": 1}, [], counted)
+    assert len(built) == 3
 
 
 def test_prepared_data_notices_another_file(tmp_path: Path) -> None:

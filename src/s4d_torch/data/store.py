@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 
 FORMAT = 1  # of the files below; another number, and everything is prepared anew
@@ -96,6 +97,7 @@ def _fingerprint(key: Mapping[str, Any], files: Sequence[Path]) -> str:
     stats = [(str(file), file.stat()) for file in sorted(files)]
     described = {
         "format": FORMAT,
+        "version": __version__,  # loaders of another one may read the same files otherwise
         "key": dict(key),
         "files": [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats],
     }
