@@ -13,7 +13,7 @@ import numpy as np
 
 from s4d_torch.cli.parsing import CommandError
 from s4d_torch.data.audio import SUFFIXES, full_scale, read_audio
-from s4d_torch.data.dataset import Array
+from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.listops_trees import tokenize
 from s4d_torch.data.table import USUAL_NAMES
 from s4d_torch.training import Run
@@ -78,23 +78,33 @@ def _check(file: Path, values: Array, run: Run) -> None:
 # ---- sounds -----------------------------------------------------------------------------------
 
 
-def _sound(file: Path, run: Run) -> tuple[Array, float]:
+def read_sound(file: Path, signature: Signature) -> tuple[Array, float]:
+    """(samples, channels) in the unit a run's data is stored in, and samples per second."""
     samples, rate = read_audio(file)
-    signature = run.signature
     if samples.shape[1] != signature.features:
         raise CommandError(
             f"{file} has {samples.shape[1]} channels; the run was trained on {signature.features}"
         )
+    return in_unit(samples, signature), float(rate)
+
+
+def in_unit(samples: Array, signature: Signature) -> Array:
+    """Sound of any type in the unit a run's data is stored in."""
     # Data is scaled by one over its loudness: above 1 only if full scale is 1, not 32768.
     unit = 32768.0 if signature.input_scale[0] < 1 else 1.0
-    samples = samples.astype(np.float32) * np.float32(unit / full_scale(samples.dtype))
-    seconds = getattr(run.config.data, "max_seconds", 0.0)
-    if seconds:
+    return samples.astype(np.float32) * np.float32(unit / full_scale(samples.dtype))
+
+
+def _sound(file: Path, run: Run) -> tuple[Array, float]:
+    """A clip as long as those the run was trained on."""
+    signature = run.signature
+    samples, rate = read_sound(file, signature)
+    if seconds := getattr(run.config.data, "max_seconds", 0.0):
         samples = samples[: round(seconds * rate)]
     if run.config.task in FILLED and signature.sample_rate is not None:
         length = round(signature.length * rate / signature.sample_rate)
         samples = np.pad(samples[:length], ((0, max(0, length - len(samples))), (0, 0)))
-    return samples, float(rate)
+    return samples, rate
 
 
 # ---- text -------------------------------------------------------------------------------------

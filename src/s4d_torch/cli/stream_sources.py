@@ -9,9 +9,9 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from s4d_torch.cli.inputs import BYTES
+from s4d_torch.cli.inputs import BYTES, in_unit, read_sound
 from s4d_torch.cli.parsing import CommandError, UsageError
-from s4d_torch.data.audio import SUFFIXES, full_scale, read_audio
+from s4d_torch.data.audio import SUFFIXES
 from s4d_torch.data.dataset import Array, Signature
 
 Format = Literal["numbers", "s16", "f32", "bytes"]
@@ -43,15 +43,10 @@ def sound_file(path: Path, signature: Signature, chunk: int | None) -> Source:
             f"{path}: the run reads {wanted}; other files come through standard input, as in "
             f"'s4d stream RUN - < {path}'"
         )
-    samples, rate = read_audio(path)
-    if samples.shape[1] != signature.features:
-        raise CommandError(
-            f"{path} has {samples.shape[1]} channels; the run was trained on {signature.features}"
-        )
-    samples = _in_unit(samples, signature)
+    samples, rate = read_sound(path, signature)
     size = chunk or _usual_chunk(rate)
     parts = (samples[i : i + size] for i in range(0, len(samples), size))
-    return Source(parts, size, float(rate), is_sound=True, is_file=True)
+    return Source(parts, size, rate, is_sound=True, is_file=True)
 
 
 def standard_input(
@@ -75,18 +70,11 @@ def standard_input(
         return Source((part[:, 0] for part in tokens), chunk or 1, rate, is_sound=False)
     size = chunk or _usual_chunk(rate)
     raw = _raw(stream, RAW[form], signature.features, size)
-    return Source((_in_unit(part, signature) for part in raw), size, rate, is_sound=True)
+    return Source((in_unit(part, signature) for part in raw), size, rate, is_sound=True)
 
 
 def _usual_chunk(rate: float | None) -> int:
     return max(1, round(rate / CHUNKS_PER_SECOND)) if rate else 1
-
-
-def _in_unit(samples: Array, signature: Signature) -> Array:
-    """Sound in the unit the run's data is stored in, as 's4d predict' reads it."""
-    # Data is scaled by one over its loudness: above 1 only if full scale is 1, not 32768.
-    unit = 32768.0 if signature.input_scale[0] < 1 else 1.0
-    return samples.astype(np.float32) * np.float32(unit / full_scale(samples.dtype))
 
 
 def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> Iterator[Array]:
