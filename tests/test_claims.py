@@ -222,3 +222,28 @@ def test_the_noise_of_a_comparison_is_that_of_the_whole_column() -> None:
     assert gain.points == pytest.approx(1.0)
     # variances 0, 0 and 8, pooled 8/3; twice the standard error of a difference of two means
     assert gain.noise == pytest.approx(2 * (8 / 3) ** 0.5, rel=1e-3)
+
+
+def test_rows_are_alike_only_where_a_difference_would_have_been_seen() -> None:
+    pair = ("ZOH", "S4D")
+    once = {"choices": {"S4D": {"sCIFAR": [50.0]}, "ZOH": {"sCIFAR": [49.0]}}}
+    twice = {"choices": {"S4D": {"sCIFAR": [50.0, 50.2]}, "ZOH": {"sCIFAR": [49.0, 49.2]}}}
+    for rule in (decisions.alike("choices", pair), decisions.competitive("choices", pair)):
+        assert rule(once).holds == "not decided"
+        assert rule(twice).holds == "holds"
+    assert decisions.better("choices", pair[::-1])(once).holds == "not decided"
+    far = {"choices": {"S4D": {"sCIFAR": [50.0]}, "ZOH": {"sCIFAR": [44.0]}}}
+    for rule in (decisions.alike("choices", pair), decisions.competitive("choices", pair)):
+        assert rule(far).holds == "fails"
+    assert decisions.competitive("choices", pair[::-1])(far).holds == "holds"
+
+
+def test_an_average_counts_the_columns_that_both_have() -> None:
+    rule = decisions.better_on_average("lra", ("S4D-Inv", "Transformer"), by=30.0)
+    ours = {"ListOps": [60.0], "Text": [80.0], "Image": [80.0]}
+    theirs = {"ListOps": [36.0], "Text": [40.0]}
+    found = rule({"lra": {"S4D-Inv": ours, "Transformer": theirs}})
+    assert found.holds == "holds"
+    assert found.effect.startswith("+32.0 in the mean of 2 of 6 columns; S4D-Inv vs Transformer")
+    assert rule({"lra": {"S4D-Inv": theirs, "Transformer": ours}}).holds == "fails"
+    assert rule({"lra": {"S4D-Inv": ours}}).holds == "not decided"

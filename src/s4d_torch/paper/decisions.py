@@ -3,9 +3,10 @@
 Two rows are compared column by column. A difference counts in points of accuracy, or in per cent
 of an RMSE, positive where the first row is better. It is *noise* up to half a point, or up to
 twice its standard error: the spread over seeds, taken from all rows of the column together, since
-that of two runs alone says little. A statement that the data support in some columns and
-contradict in none is taken to hold; one they contradict somewhere, to fail; if all is noise,
-nothing is decided.
+that of two runs alone says little; where every row has but one seed, up to five points. A statement
+that the data support in some columns and contradict in none is taken to hold; one they contradict
+somewhere, to fail; if all is noise, nothing is decided. That two rows are alike is supported only
+where a difference of five points would have been seen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from s4d_torch.paper.recipes import RECIPES
 
 LITTLE = 2.0  # points, or per cent of an RMSE: "no noticeable difference"
 FLOOR = 0.5
+COARSE = 5.0  # points of noise where no row has two seeds to tell; as much hides a difference
 CHANCE = 5.0  # points above a guess that count as having learned
 
 Pair = tuple[str, str]
@@ -49,21 +51,23 @@ def gains(results: Results, table: str, pairs: Sequence[Pair], columns: str = ""
             if not ours or not theirs or columns not in column.name:
                 continue
             points = statistics.fmean(ours) - statistics.fmean(theirs)
-            noise = 2 * _spread(results, table, column.name)
-            noise *= math.sqrt(1 / len(ours) + 1 / len(theirs))
+            scale = 1.0
             if TASKS[column.task].metric != "accuracy":
-                scale = 100 / statistics.fmean(theirs)
-                points, noise = -points * scale, noise * scale
-            found.append(Gain((better, worse), column.name, points, max(noise, FLOOR)))
+                scale = -100 / statistics.fmean(theirs)
+            noise = COARSE
+            if (spread := _spread(results, table, column.name)) is not None:
+                error = spread * math.sqrt(1 / len(ours) + 1 / len(theirs))
+                noise = max(FLOOR, 2 * error * abs(scale))
+            found.append(Gain((better, worse), column.name, points * scale, noise))
     return found
 
 
-def _spread(results: Results, table: str, column: str) -> float:
-    """The standard deviation over seeds, pooled over all rows that have several."""
+def _spread(results: Results, table: str, column: str) -> float | None:
+    """The standard deviation over seeds, pooled over all rows that have several, if any does."""
     rows = [row[column] for row in results[table].values() if len(row.get(column, ())) > 1]
     freedom = sum(len(values) - 1 for values in rows)
     squares = sum((len(values) - 1) * statistics.variance(values) for values in rows)
-    return math.sqrt(squares / freedom) if freedom else 0.0
+    return math.sqrt(squares / freedom) if freedom else None
 
 
 def _show(found: Sequence[Gain]) -> str:
@@ -92,13 +96,28 @@ def better(table: str, *pairs: Pair, columns: str = "", by: float = 0.0) -> Call
     return rule
 
 
+def better_on_average(table: str, pair: Pair, by: float) -> Callable[..., Verdict]:
+    """The first row is more than ``by`` points better in the mean over the columns of both."""
+
+    def rule(results: Results) -> Verdict:
+        if not (found := gains(results, table, [pair])):
+            return Verdict("not decided", "no results to compare")
+        mean = statistics.fmean(gain.points for gain in found)
+        columns, all_of_them = len(found), len(RECIPES[table].columns)
+        effect = f"{mean:+.1f} in the mean of {columns} of {all_of_them} columns; {_show(found)}"
+        return Verdict("holds" if mean > by else "fails", effect)
+
+    return rule
+
+
 def alike(table: str, *pairs: Pair, columns: str = "") -> Callable[..., Verdict]:
     """The rows of each pair differ little, or by less than the noise."""
 
     def rule(results: Results) -> Verdict:
         found = gains(results, table, pairs, columns)
-        differ = sum(abs(gain.points) > max(gain.noise, LITTLE) for gain in found)
-        return _decide(len(found) - differ, differ, _show(found))
+        differ = [gain for gain in found if abs(gain.points) > max(gain.noise, LITTLE)]
+        supports = sum(gain.noise < COARSE and gain not in differ for gain in found)
+        return _decide(supports, len(differ), _show(found))
 
     return rule
 
@@ -109,7 +128,8 @@ def competitive(table: str, *pairs: Pair, columns: str = "") -> Callable[..., Ve
     def rule(results: Results) -> Verdict:
         found = gains(results, table, pairs, columns)
         behind = sum(gain.points < -max(gain.noise, LITTLE) for gain in found)
-        return _decide(len(found) - behind, behind, _show(found))
+        supports = sum(gain.points > max(gain.noise - COARSE, -LITTLE) for gain in found)
+        return _decide(supports, behind, _show(found))
 
     return rule
 
@@ -202,7 +222,7 @@ RULES: dict[str, Callable[..., Verdict]] = {
             for column in ("ListOps", "Text", "Image", "Pathfinder")
         )
     ),
-    "arena-beats-transformer": better("lra", ("S4D-Inv", "Transformer")),
+    "arena-beats-transformer": better_on_average("lra", ("S4D-Inv", "Transformer"), by=30.0),
     "path-x-free-real-part": alike("pathx-ablation", ("identity Re(A)", "S4D")),
     "path-x-bilinear-or-zoh": alike("pathx-ablation", ("ZOH", "S4D")),
     "path-x-training-b-helps": better("pathx-ablation", ("S4D", "frozen B")),
