@@ -61,10 +61,9 @@ def test_plain_lines_tell_of_every_end() -> None:
     view.close()
     assert out.getvalue().splitlines() == [
         "grid of 2 experiments: 0 done, 0 running, 0 failed, 2 left",
-        "digits diagonal-legs 4x1 seed 0: test accuracy 50.00% in 2 min; "
+        "digits S4D-legs 4x1 seed 0: test accuracy 50.00% in 2 min; "
         "1 done, 0 running, 0 failed, 1 left, about 2 min to go",
-        "digits diagonal-legs 4x1 seed 1: failed: ValueError: [no]; "
-        "1 done, 0 running, 1 failed, 0 left",
+        "digits S4D-legs 4x1 seed 1: failed: ValueError: [no]; 1 done, 0 running, 1 failed, 0 left",
         "1 done, 0 running, 1 failed, 0 left; best: digits 50.00%",
     ]
 

@@ -21,6 +21,7 @@ from s4d_torch.paper.report import make_report
 from s4d_torch.paper.scales import REDUCTIONS, ablation, describe, large, reduction
 from s4d_torch.paper.static import choices, hyperparameters
 from s4d_torch.paper.tables import cell
+from s4d_torch.paper.watch import label
 from s4d_torch.training.build import build_model
 
 MADE = ("choices", "speech-rates")
@@ -141,6 +142,12 @@ def test_a_cell_has_mean_spread_and_difference(tmp_path: Path) -> None:
 def test_a_damaged_result_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "abc.json").write_text("{")
     assert read_result(tmp_path, "abc") is None
+
+
+@pytest.mark.parametrize("name", ["initialization", "trainable", "choices", "speech-rates"])
+def test_labels_tell_the_runs_of_a_table_apart(name: str) -> None:
+    labels = [label(each.config.to_json()) for each in RECIPES[name].experiments("tiny", [0, 1])]
+    assert len(set(labels)) == len(labels)
 
 
 def test_the_results_in_the_docs_are_those_of_the_recipes() -> None:

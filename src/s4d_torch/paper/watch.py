@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.effort import mode_steps
 from s4d_torch.paper.experiment import Experiment, Result
 from s4d_torch.training.config import Config
@@ -22,6 +23,8 @@ from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.progress import Progress
 
 DAY = 86400  # seconds
+# Choices that are the same in all rows of a table, or named already.
+SETTING = ("init", "n_ssm", "bidirectional", "dt_min", "dt_max", "softmax_length")
 
 
 class Watch:
@@ -255,11 +258,15 @@ def grid_view(console: Console) -> Watch:
 
 
 def label(config: Mapping[str, Any]) -> str:
-    """``digits ssm legs 48x2 seed 0``: enough to tell the experiments of a table apart."""
+    """``digits S4D-inv imag_scale=100 48x2 seed 0``: tells the experiments of a table apart."""
     model, method = config["model"], config["method"]
     kind = model["architecture"]
     if kind == "ssm":
-        kind = f"{method['structure']}-{method['init']}"
+        name = "S4" if method["structure"] == "dplr" else "S4D"
+        name = "DSS" if method["kernel"] == "softmax" else name
+        usual = asdict(METHODS[name.lower()])
+        changed = (f" {k}={v}" for k, v in method.items() if k not in SETTING and v != usual[k])
+        kind = f"{name}-{method['init']}{''.join(changed)}"
     size = f"{model['d_model']}x{model['n_layers']}"
     return f"{config['task']} {kind} {size} seed {config['training']['seed']}"
 
