@@ -38,6 +38,7 @@ _SMALL = {"d_model": 64, "n_layers": 4, "d_state": 32}
 _TINY = {"d_model": 32, "n_layers": 2, "d_state": 32}
 _NARROW = {**_TINY, "d_model": 16}  # for sequences of thousands of samples
 _FEW_WINDOWS = {"epochs": 4, "train_size": 800, "eval_size": 300, "batch_size": 16}
+_EASY_CURVES = {"contour_length": 6, "distractors": 0, "paddles": 0}  # what little data can teach
 _FEW_CLIPS = {"train_size": 800, "eval_size": 400}
 _FEW_WORDS = ("down", "left", "right", "up")
 
@@ -67,7 +68,7 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
             {"max_length": 1024}, _TINY, {"epochs": 3, "train_size": 4000, "eval_size": 1000}
         ),
         "retrieval": Reduction({}, _TINY, {"epochs": 2, "train_size": 2000, "eval_size": 1000}),
-        "pathfinder": Reduction({"count": 4000}, _TINY, {"epochs": 4}),
+        "pathfinder": Reduction({"count": 10000, **_EASY_CURVES}, _TINY, {"epochs": 6}),
         "pathx": Reduction({"count": 400}, _NARROW, {"epochs": 4, "batch_size": 16}),
     },
 }
