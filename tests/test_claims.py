@@ -247,3 +247,16 @@ def test_an_average_counts_the_columns_that_both_have() -> None:
     assert found.effect.startswith("+32.0 in the mean of 2 of 6 columns; S4D-Inv vs Transformer")
     assert rule({"lra": {"S4D-Inv": theirs, "Transformer": ours}}).holds == "fails"
     assert rule({"lra": {"S4D-Inv": ours}}).holds == "not decided"
+
+
+def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
+    kept, fallen = ([60.0], [57.0]), ([50.0], [30.0])
+
+    def verdict(**rows: tuple[list[float], list[float]]) -> str:
+        scores = {row: {"16000 Hz": full, "8000 Hz": half} for row, (full, half) in rows.items()}
+        return decisions.half_the_rate_is_enough({"speech-rates": scores}).holds
+
+    assert verdict(S4D=kept, ConvNet=fallen) == "holds"
+    assert verdict(S4D=fallen, ConvNet=fallen) == "fails"
+    assert verdict(S4D=kept, ConvNet=kept) == "fails"
+    assert verdict(S4D=kept) == verdict() == "not decided"

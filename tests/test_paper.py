@@ -191,6 +191,7 @@ def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     document = make_report(tmp_path, "tiny", [0, 1])
     text = document.markdown(tmp_path)
     assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15) | -45.98 |" in text
+    assert "| row | sCIFAR |\n" in text  # of the choices, which the paper does not print
     assert "d_model 32" in text
     assert "not comparable with the paper's" in text
     assert "Not run at this scale: trainable-b, discretization" in text

@@ -19,7 +19,7 @@ from s4d_torch.paper.document import (
     Table,
 )
 from s4d_torch.paper.experiment import read_result
-from s4d_torch.paper.recipes import RECIPES, Recipe
+from s4d_torch.paper.recipes import RECIPES, Column, Recipe
 from s4d_torch.paper.scales import describe
 from s4d_torch.paper.static import STATIC
 from s4d_torch.paper.tables import Cell, cell, curves, digits_of
@@ -67,12 +67,13 @@ def table_blocks(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]
     used = [i for i in range(len(recipe.columns)) if any(c[i].values for c in cells.values())]
     if not used:
         return []
+    printed = {i for i in used if any(each[i].published for each in cells.values())}
     header = ["row"]
     for i in used:
         name = recipe.columns[i].name
-        header += [name, f"{name}: paper", "difference"]
+        header += [name, f"{name}: paper", "difference"] if i in printed else [name]
     rows = [
-        [row, *(part for i in used for part in _shown(each[i], digits_of(recipe.columns[i])))]
+        [row, *(part for i in used for part in _shown(each[i], recipe.columns[i], i in printed))]
         for row, each in cells.items()
         if any(each[i].values or each[i].failed for i in used)
     ]
@@ -89,12 +90,14 @@ def table_blocks(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]
     return blocks
 
 
-def _shown(each: Cell, digits: int) -> list[str]:
-    difference = "" if each.difference is None else f"{each.difference:+.{digits}f}"
+def _shown(each: Cell, column: Column, printed: bool) -> list[str]:
+    """Ours, and beside it the paper's and the difference where the paper prints the column."""
+    digits = digits_of(column)
     ours = each.show(digits)
     if each.values and each.missing:
         ours += f" [{len(each.values)} seed{'s' * (len(each.values) > 1)}]"
-    return [ours, each.published or "", difference]
+    difference = "" if each.difference is None else f"{each.difference:+.{digits}f}"
+    return [ours, each.published or "", difference] if printed else [ours]
 
 
 def _sizes(recipe: Recipe, used: Sequence[int], scale: str) -> str:
