@@ -13,6 +13,7 @@ import pytest
 from s4d_torch.cli import main
 from s4d_torch.data.dataset import Signature
 from s4d_torch.nn.method import METHODS
+from s4d_torch.paper.chart import ticks
 from s4d_torch.paper.claims import DECISIONS, FINDINGS
 from s4d_torch.paper.decisions import alike, better, competitive, gains
 from s4d_torch.paper.experiment import Result, read_result
@@ -181,6 +182,20 @@ def test_a_smaller_error_is_better() -> None:
 
 def test_every_finding_has_a_rule() -> None:
     assert set(DECISIONS) == set(FINDINGS)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "whole", "shown"),
+    [
+        (0.24, 0.336, False, [0.24, 0.26, 0.28, 0.3, 0.32, 0.34]),
+        (1, 3, False, [1, 1.5, 2, 2.5, 3]),
+        (1, 3, True, [1, 2, 3]),
+        (1, 12, True, [0, 3, 6, 9, 12]),
+        (1, 1, True, [0, 1, 2]),
+    ],
+)
+def test_axes_have_round_numbers(low: float, high: float, whole: bool, shown: list[float]) -> None:
+    assert ticks(low, high, whole=whole) == shown
 
 
 # ---- the report -------------------------------------------------------------------------------

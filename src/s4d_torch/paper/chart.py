@@ -40,7 +40,8 @@ def line_chart(
     ]
     if not points:
         return f'<p class="empty">{escape(title)}: nothing to draw</p>'
-    x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points))
+    whole = all(float(x).is_integer() for x, _ in points)  # as epochs are
+    x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points), whole=whole)
     y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
     across = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
     up = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
@@ -77,8 +78,8 @@ def legend(names: Sequence[str]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers that cover low to high, about ``count`` of them."""
+def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers that cover low to high, about ``count`` of them; whole ones if asked for."""
     span = high - low
     if span <= 0:
         span = abs(high) or 1.0
@@ -87,6 +88,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     rough = span / count
     size = 10.0 ** math.floor(math.log10(rough))
     step = size * next(m for m in (1, 2, 2.5, 5, 10) if m * size >= rough * (1 - 1e-9))
+    step = math.ceil(step) if whole else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
 
