@@ -23,7 +23,7 @@ from s4d_torch.paper.recipes import RECIPES
 LITTLE = 2.0  # points, or per cent of an RMSE: "no noticeable difference"
 FLOOR = 0.5
 COARSE = 5.0  # points of noise where no row has two seeds to tell; as much hides a difference
-MUCH = 10.0  # points lost at half the sampling rate; the paper's models lose 5, its networks 70
+MUCH = 10.0  # points lost at half the sampling rate; the paper: models 5, networks 70 and more
 CHANCE = 5.0  # points above a guess that count as having learned
 
 Pair = tuple[str, str]

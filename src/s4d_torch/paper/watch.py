@@ -262,8 +262,7 @@ def label(config: Mapping[str, Any]) -> str:
     model, method = config["model"], config["method"]
     kind = model["architecture"]
     if kind == "ssm":
-        name = "S4" if method["structure"] == "dplr" else "S4D"
-        name = "DSS" if method["kernel"] == "softmax" else name
+        name = {"cauchy": "S4", "softmax": "DSS"}.get(method["kernel"], "S4D")
         usual = asdict(METHODS[name.lower()])
         changed = (f" {k}={v}" for k, v in method.items() if k not in SETTING and v != usual[k])
         kind = f"{name}-{method['init']}{''.join(changed)}"

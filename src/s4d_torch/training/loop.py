@@ -308,5 +308,7 @@ def _mix(seed: int, step: int, rank: int) -> int:
 
 def _jittered(most: float, seed: int, step: int) -> float:
     """A rate between ``1 / (1 + most)`` and ``1 + most``, the same in all processes."""
+    if not most:
+        return 1.0
     own = np.random.SeedSequence([seed, step], spawn_key=(1,))
     return float((1 + most) ** np.random.default_rng(own).uniform(-1, 1))
