@@ -199,10 +199,21 @@ def test_digits_are_sequences_of_pixels() -> None:
         assert set(batch.targets.tolist()) == set(range(10))
 
 
-def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_need_nothing_but_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits as theirs
+
+    pixels, labels = theirs(return_X_y=True)
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ImportError, match=r"pip install 's4d-torch\[estimators\]'"):
-        load_digits()
+    data = load_digits()
+    ours = {
+        (split.inputs[0][i].tobytes(), int(split.targets[i]))
+        for split in data.splits.values()
+        for i in split.index
+    }
+    assert ours == {
+        (image.tobytes(), int(label))
+        for image, label in zip(pixels.astype(np.uint8), labels, strict=True)
+    }
 
 
 PAPER = ["scifar", "image", "sc35", "bidmc-hr", "bidmc-rr", "bidmc-spo2", "listops", "text"]

@@ -33,7 +33,7 @@ SHOWN = 4  # kernels in the report
 class Demo:
     """Train small models on handwritten digits, read pixel by pixel, and compare them.
 
-    The 8x8 images come with scikit-learn; nothing is downloaded. Takes about two minutes, prints
+    The 8x8 images come with the package; nothing is downloaded. Takes about two minutes, prints
     a table and writes a page with learning curves and learned kernels.
     """
 
