@@ -266,6 +266,14 @@ def test_speech_at_8000_is_every_second_sample(speech: Path) -> None:
     assert torch.equal(thin.batch(thin.test, np.arange(2)).inputs, full[:, ::2])
 
 
+@pytest.mark.parametrize("sample_rate", [16000, 8000])
+def test_a_few_clips_are_of_all_words(speech: Path, sample_rate: int) -> None:
+    data = load_words(speech, sample_rate=sample_rate)
+    few = data.shortened(train=data.signature.outputs, test=data.signature.outputs)
+    for split in few.splits.values():
+        assert sorted(split.labels()) == list(range(data.signature.outputs))
+
+
 def test_short_clips_end_in_zeros_and_long_ones_are_cut(speech: Path) -> None:
     write_wav(speech / "no/00000006_nohash_0.wav", tone(1, 9000))
     write_wav(speech / "yes/00000006_nohash_0.wav", tone(2, 17000))
@@ -396,6 +404,14 @@ def test_digits_are_ragged_and_split_by_take(tmp_path: Path, place: str) -> None
     assert not batch.inputs[0, 100:].any()
 
 
+def test_a_few_clips_are_of_all_digits(tmp_path: Path) -> None:
+    write_digits(tmp_path / "fsdd" / "recordings")
+    data = load_fsdd(FsddOptions(), DataFolder(tmp_path))
+    few = data.shortened(train=10, test=10)
+    assert len(set(few.train.labels())) == len(set(data.train.labels()))
+    assert len(set(few.test.labels())) == len(set(data.test.labels()))
+
+
 def test_digits_depend_on_the_options_only(tmp_path: Path) -> None:
     write_digits(tmp_path / "fsdd/recordings")
     folder = DataFolder(tmp_path, download=False)
@@ -510,6 +526,38 @@ def hash_of(*parts: object) -> int:
     return int.from_bytes(repr(parts).encode()[-16:], "little")
 
 
+def test_folders_of_splits_may_be_in_capitals(tmp_path: Path) -> None:
+    for name in ("Training", "Valid", "TEST"):
+        for kind in ("bird", "rain"):
+            write_wav(
+                tmp_path / "made" / name / kind / "a.wav", tone(hash_of(name, kind), 30), 4000
+            )
+    data = load_sounds(tmp_path / "made")
+    assert data.signature.classes == ("bird", "rain")
+    assert [len(split) for split in data.splits.values()] == [2, 2, 2]
+
+
+def test_what_a_mac_hides_is_no_sound(sounds: Path) -> None:
+    before = load_sounds(sounds)
+    for twin in ("bird/._0.wav", "rain/.trash/1.wav", "__MACOSX/bird/._0.wav"):
+        (sounds / twin).parent.mkdir(parents=True, exist_ok=True)
+        (sounds / twin).write_bytes(b"\0\5\x16\7" + bytes(50))
+    (sounds / "rain" / "folder.wav").mkdir()
+    data = load_sounds(sounds)
+    assert data.signature.classes == before.signature.classes
+    assert rows(data.train) == rows(before.train)
+
+
+def test_few_files_of_many_classes_still_validate(tmp_path: Path) -> None:
+    for kind in "abcdefghij":
+        for i in range(4):
+            write_wav(tmp_path / "made" / kind / f"{i}.wav", tone(hash_of(kind, i), 30), 4000)
+    data = load_sounds(tmp_path / "made")
+    assert [len(split) for split in data.splits.values()] == [28, 4, 8]
+    assert set(data.train.labels()) == set(range(10))
+    assert len(set(data.shortened(train=14).train.labels())) > 5  # no longer sorted by class
+
+
 def test_a_class_may_be_called_train(sounds: Path) -> None:
     (sounds / "bird").rename(sounds / "train")
     assert load_sounds(sounds).signature.classes == ("rain", "train")
@@ -543,10 +591,13 @@ def broken_folders(root: Path) -> Iterator[tuple[str, str]]:
     yield "misspelt", "no training folder has the class 'brid'; did you mean 'bird'"
     for kind in ("train/bird", "train/rain", "val/bird"):
         write_wav(root / "untested" / kind / "a.wav", tone(0, 9))
-    yield "untested", "has the folders train, val; expected train, test"
+    yield "untested", "has the folders train, val; expected one each for train and test"
+    for kind in ("train/bird", "train/rain", "Test/bird", "testing/rain"):
+        write_wav(root / "twice" / kind / "a.wav", tone(0, 9))
+    yield "twice", "has the folders Test, testing, train; expected one each"
     for kind in ("bird", "rain"):
         write_wav(root / "few" / kind / "a.wav", tone(0, 9))
-    yield "few", "2 files make splits of 2, 0, 0; each needs at least one"
+    yield "few", "2 cases are too few to hold out"
     for kind in ("bird", "rain"):
         write_wav(root / "silent" / kind / "a.wav", [])
     yield "silent", r"a\.wav: no samples"

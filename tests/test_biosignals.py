@@ -235,6 +235,12 @@ def test_no_patient_is_in_two_splits(tmp_path: Path) -> None:
     assert other.test.index.tolist() != data.test.index.tolist()
 
 
+def test_a_few_windows_are_of_all_patients(tmp_path: Path) -> None:
+    write_patients(tmp_path / "bidmc")
+    few = load(tmp_path).shortened(train=10)
+    assert len({int(i) // 17 for i in few.train.index}) == 8  # the first ten would be of two
+
+
 def test_windows_with_a_missing_value_are_left_out(tmp_path: Path) -> None:
     write_patients(tmp_path / "bidmc")
     data = load(tmp_path, "RESP")

@@ -81,9 +81,9 @@ def test_what_cannot_be_done_ends_with_1(
     (tmp_path / "file").touch()
     assert main(["figure", "kernels", "--out", str(tmp_path / "file" / "x.png")]) == 1
     assert capsys.readouterr().err.startswith("s4d: ")
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert main(["demo", "--quick"]) == 1
-    assert "pip install 's4d-torch[estimators]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["figure", "kernels", "--out", str(tmp_path / "x.png")]) == 1
+    assert "pip install 's4d-torch[plots]'" in capsys.readouterr().err
 
 
 def test_demo_prints_lines_and_a_table_and_writes_a_page(

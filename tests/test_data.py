@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from s4d_torch.cli import main
 from s4d_torch.data import (
     TASKS,
     DataFolder,
@@ -88,6 +89,15 @@ def test_decimation_takes_every_second_sample_and_halves_the_rate() -> None:
         dataset(Sequences.of(ramps([5, 4]))).decimated(2)
 
 
+def test_a_part_of_grouped_sequences_has_all_classes() -> None:
+    whole = Split.whole(Sequences(np.zeros((90, 2, 1))), np.repeat([0, 1, 2], 30))
+    data = Dataset(whole, whole, whole, Signature("classification", 1, 3, 2))
+    assert data.shortened(train=6).train.index.tolist() == [0, 1, 2, 3, 4, 5]
+    few = data.grouped().shortened(train=6, test=200)
+    assert few.train.index.tolist() == [0, 15, 30, 45, 60, 75]
+    assert few.test.index.tolist() == list(range(90))
+
+
 def test_each_sequence_needs_a_target() -> None:
     with pytest.raises(ValueError, match="each sequence needs one target; got 2 and 3"):
         Split.whole(Sequences.of(ramps([1, 1])), np.zeros(3))
@@ -154,6 +164,21 @@ def test_prepared_data_notices_another_file(tmp_path: Path) -> None:
     assert len(built) == 2
 
 
+def test_prepared_data_that_is_damaged_is_to_be_removed(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.prepared("x", {}, [], build)
+    (place,) = tmp_path.glob("prepared/x-*")
+    next(place.glob("*.npy")).unlink()
+    with pytest.raises(ValueError, match=rf"{place} is damaged .*; remove it, and it is prepared"):
+        folder.prepared("x", {}, [], build)
+
+
+def test_a_folder_that_cannot_keep_prepared_data_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"cannot be kept in .*prepared: .* \(--data-dir\)"):
+        DataFolder(tmp_path / "file").prepared("x", {}, [], build)
+
+
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def broken(scratch: Scratch) -> Dataset:
         build(scratch)
@@ -214,6 +239,34 @@ def test_digits_need_nothing_but_the_package(monkeypatch: pytest.MonkeyPatch) ->
         (image.tobytes(), int(label))
         for image, label in zip(pixels.astype(np.uint8), labels, strict=True)
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "official", "other"),
+    [
+        ("mnist", "mnist/{}-ubyte.gz", "mnist/{}-ubyte"),
+        ("retrieval", "lra_release/lra_release/tsv_data/{}", "lra_release/tsv_data/{}"),
+        ("fsdd", "fsdd/{}", "free-spoken-digit-dataset-master/{}"),
+    ],
+)
+def test_what_can_be_read_is_listed_as_here(
+    name: str, official: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {
+        "mnist": [f"{p}-{k}" for p in ("train", "t10k") for k in ("images-idx3", "labels-idx1")],
+        "retrieval": [f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")],
+        "fsdd": ["recordings"],
+    }[name]
+    for i, layout in enumerate((official, other)):
+        for part in parts:
+            file = tmp_path / str(i) / layout.format(part)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        assert TASKS[name].is_here(DataFolder(tmp_path / str(i)))
+        assert main(["tasks", name, "--data-dir", str(tmp_path / str(i))]) == 0
+        assert "(missing)" not in capsys.readouterr().out
+    assert not TASKS[name].is_here(DataFolder(tmp_path))
+    assert next(TASKS[name].places(DataFolder(tmp_path)))[1] is False
 
 
 PAPER = ["scifar", "image", "sc35", "bidmc-hr", "bidmc-rr", "bidmc-spo2", "listops", "text"]

@@ -107,6 +107,13 @@ def test_errors_say_what_to_put_where(shelf: Shelf, tmp_path: Path) -> None:
         DataFolder(root).require("set/a", [])
 
 
+def test_another_file_than_expected_is_to_be_removed(shelf: Shelf, tmp_path: Path) -> None:
+    source = offer(shelf, b"<html>log in first</html>", "data.gz")
+    folder = DataFolder(tmp_path)
+    with pytest.raises(MissingDataError, match=r"downloads/data\.gz, .* another file .* remove it"):
+        folder.require("data", [source])
+
+
 def test_a_folder_that_cannot_be_written_is_said(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "root").write_bytes(b"a file")
     with pytest.raises(MissingDataError, match=r"cannot take it: .*choose another data folder"):

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from s4d_torch._registry import UnknownNameError
+from s4d_torch.cli import main
+from s4d_torch.cli.inputs import read_items
+from s4d_torch.cli.parsing import CommandError
 from s4d_torch.data import TASKS, DataFolder, Dataset, MissingDataError, array_files, find_task
 from s4d_torch.data.arrays import ArraysOptions, load_arrays
 from s4d_torch.data.assemble import Holdout, hold_out
 from s4d_torch.data.table import TableOptions, load_table
 from s4d_torch.data.targets import natural_order, read_targets
 from s4d_torch.data.ts_files import UcrOptions, load_ucr
+from s4d_torch.training import Run
 
 RANDOM = np.random.default_rng(0)
 
@@ -86,8 +90,17 @@ def test_bad_targets_are_refused(raw: Any, kind: Any, message: str) -> None:
 
 
 def test_targets_of_other_types_are_refused() -> None:
-    with pytest.raises(TypeError, match="here:0: targets of type complex128"):
+    with pytest.raises(ValueError, match="here:0: targets of type complex128"):
         read_targets(np.array([1j, 2j]), "auto", place)
+
+
+def test_whole_numbers_that_may_be_amounts_are_doubted() -> None:
+    ages = [20 + i // 2 for i in range(60)]  # each twice: classes, it seems
+    assert read_targets(np.array(ages), "auto", place).kind == "classification"
+    with pytest.warns(UserWarning, match=r"60 targets with 56 .* classes; .*--data\.kind regress"):
+        read_targets(np.array(ages[:4] + list(range(56))), "auto", place)
+    with pytest.warns(UserWarning, match=r"4 targets with 2 .* predict; .*--data\.kind classif"):
+        assert read_targets(np.array([0.0, 1, 0, 1]), "auto", place).kind == "regression"
 
 
 def test_natural_order() -> None:
@@ -253,7 +266,7 @@ def test_npy_files_and_the_second_start(tmp_path: Path) -> None:
     assert np.allclose(changed.train.inputs[0].values, X + 1)
     with pytest.raises(ValueError, match=r"has no targets in it; name their .npy file"):
         arrays(tmp_path / "x.npy")
-    with pytest.raises(MissingDataError, match=r"no file .*z\.npy"):
+    with pytest.raises(FileNotFoundError, match=r"no file .*z\.npy"):
         arrays(tmp_path / "x.npy", targets=str(tmp_path / "z.npy"))
 
 
@@ -317,13 +330,15 @@ def test_bad_arrays_are_refused(tmp_path: Path, contents: Any, message: str) -> 
 
 def test_arrays_of_other_types_are_refused(tmp_path: Path) -> None:
     ragged = np.array([np.zeros(3), np.zeros(4)], dtype=object)
-    with pytest.raises(TypeError, match=r"X holds Python objects.*lengths=\[len\(s\)"):
+    with pytest.raises(ValueError, match=r"X holds Python objects.*lengths=\[len\(s\)"):
         arrays(saved(tmp_path, X=ragged, y=[0, 1]))
-    with pytest.raises(TypeError, match=r"X is \(20, 4\) of type complex128; expected real"):
+    with pytest.raises(ValueError, match=r"y holds Python objects.*y=np\.array\(names, dtype=str"):
+        arrays(saved(tmp_path, X=GOOD["X"], y=np.array(["a", "b"] * 10, dtype=object)))
+    with pytest.raises(ValueError, match=r"X is \(20, 4\) of type complex128; expected real"):
         arrays(saved(tmp_path, X=np.zeros((20, 4), complex), y=GOOD["y"]))
     both = GOOD | {"X_train": GOOD["X"], "y_train": GOOD["y"], "X_test": GOOD["X"]}
     del both["X"], both["y"]
-    with pytest.raises(TypeError, match="of different sorts: y_train is int64, y_test is <U1"):
+    with pytest.raises(ValueError, match="of different sorts: y_train is int64, y_test is <U1"):
         arrays(saved(tmp_path, **both, y_test=np.array(["a", "b"] * 10)))
     with pytest.raises(ValueError, match="test cases have classes that training has not: 2"):
         arrays(saved(tmp_path, **both, y_test=np.arange(20) % 3))
@@ -334,8 +349,40 @@ def test_arrays_of_other_types_are_refused(tmp_path: Path) -> None:
         arrays(saved(tmp_path, **both, y_test=GOOD["y"]))
 
 
+def test_objects_beside_the_arrays_do_no_harm(tmp_path: Path) -> None:
+    data = arrays(saved(tmp_path, **GOOD, notes=np.array([{"by": "me"}], dtype=object)))
+    assert len(data.train) == 14
+    with pytest.raises(ValueError, match=r"'X_val'; expected X, X_train, X_validation, X_test, y"):
+        arrays(saved(tmp_path, X_train=GOOD["X"], y_train=GOOD["y"], X_val=GOOD["X"]))
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {"y": np.array(["a", "b"] * 10, dtype=object)},
+        {"X": np.zeros((20, 4), complex)},
+        {"y": np.arange(20).astype("M8[D]")},
+    ],
+)
+def test_a_dry_run_explains_what_cannot_be_read(
+    contents: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path, **(GOOD | contents))
+    assert main(["train", str(path), "--dry-run", "--data-dir", str(tmp_path)]) == 1
+    assert f"s4d: {path}: {next(iter(contents))}" in capsys.readouterr().err
+
+
+def test_a_missing_part_of_ones_own_data_is_no_download(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_ts(tmp_path, [ts_case(0)], [ts_case(0)])
+    (tmp_path / "Made_TEST.ts").unlink()
+    assert main(["train", str(tmp_path / "Made_TRAIN.ts"), "--dry-run"]) == 1
+    assert "Made_TEST.ts is missing" in capsys.readouterr().err
+
+
 def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         arrays(tmp_path / "absent.npz")
     with pytest.raises(ValueError, match=r"expected the arrays X and y, .*; it has a, b"):
         arrays(saved(tmp_path, a=[1], b=[2]))
@@ -422,8 +469,25 @@ def test_tables_without_time_keep_the_order_of_rows(tmp_path: Path) -> None:
     assert data.signature.classes == ("0", "1")
 
 
+@pytest.mark.parametrize("nameless", ["", "Unnamed: 0"])
+def test_numbers_of_rows_are_not_read(nameless: str, tmp_path: Path) -> None:
+    lines = [
+        f"{i},{i // 4},{i % 4},{i},{'ab'[i // 20]}" for i in range(40)
+    ]  # as to_csv writes them
+    with pytest.warns(UserWarning, match=r"data\.csv:1: column 1 has no name"):
+        data = table(tmp_path, "\n".join([f"{nameless},id,time,v,label", *lines]))
+    assert data.signature.features == 1
+
+
+def test_blank_rows_are_passed_over(tmp_path: Path) -> None:
+    lines = [f"{i // 4};{i % 4};{i};{'ab'[i // 20]}" for i in range(40)]
+    lines[3:3] = ["", "  ", ";;;"]
+    data = table(tmp_path, "\r\n".join(["id;time;v;label", *lines, ";;;", " "]), "DATA.CSV")
+    assert data.train.inputs[0].values.shape == (10, 4, 1)
+
+
 def test_whole_numbers_can_be_predicted(tmp_path: Path) -> None:
-    text = "\n".join(["id,v,target", *(f"{i},{i},{i}" for i in range(20))])
+    text = "\n".join(["id,v,target", *(f"{i // 2},{i},{i // 2}" for i in range(40))])
     with pytest.raises(ValueError, match="all 20 targets are different whole numbers"):
         table(tmp_path, text)
     assert table(tmp_path, text, kind="regression").signature.kind == "regression"
@@ -449,9 +513,13 @@ HEADER = "id,time,v,label\n"
         (HEADER + "a,0,1\n", r":2: 3 fields, but the header has 4"),
         (HEADER + ",0,1,x\n", r":2: the case \(column 'id'\) is missing"),
         (HEADER + "a,0,1,\n", r":2: the target \(column 'label'\) is missing"),
-        (HEADER + "a,0,1,x\nb,0,1,x\n", r":2: every target is 'x'"),
+        (HEADER + "a,0,1,x\na,1,2,x\nb,0,1,x\n", r":2: every target is 'x'"),
+        (HEADER + "a,0,1,x\nb,0,1,y\n", "each of its 2 cases has a single row; expected one row"),
+        (HEADER + "a,0,1,None\n", r"'label'\) is missing \('None'\); fill it, .* if it is a name"),
+        ("id;v;label\na;1,5;x\n", r":2: column 'v' has '1,5', .* expected a decimal point"),
         ("a,b,label\n", r":1: which column is the case\? None of a, b, label is named id, case"),
-        ("id,b,c\n", r":1: which column is the target\?"),
+        ("id,b,c\n", r":1: which column is the target\?.* \(--data\.target\).* one row for each"),
+        ("id,,label\na,1,x\n", r":1: no column is left for values"),
         ("id,label\n", r":1: no column is left for values"),
         ("id,v,v,label\n", r":1: column 'v' is there twice"),
     ],
@@ -471,7 +539,7 @@ def test_bad_columns_are_refused(tmp_path: Path) -> None:
         table(tmp_path, text, case="label")
     with pytest.raises(ValueError, match="unknown kind 'classes'"):
         TableOptions(tmp_path, kind="classes")  # type: ignore[arg-type]
-    with pytest.raises(MissingDataError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         load_table(TableOptions(tmp_path / "absent.csv"), DataFolder(tmp_path))
     (tmp_path / "latin.csv").write_bytes("id,v,label\na,1,é\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin\.csv is not text in UTF-8"):
@@ -566,6 +634,27 @@ def test_older_files(tmp_path: Path) -> None:
     assert rows_of(data)[4.5][1] == "-1"
 
 
+def test_time_stamps_are_left_out(tmp_path: Path) -> None:
+    def stamped(i: int) -> str:  # as in AppliancesEnergy
+        *series, target = ts_case(i).split(":")
+        pairs = [
+            ",".join(f"(2016-01-11 17:{t}0:00,{v})" for t, v in enumerate(each.split(",")))
+            for each in series
+        ]
+        return ":".join([*pairs, target])
+
+    plain, timed = tmp_path / "plain", tmp_path / "timed"
+    write_ts(plain, [ts_case(i) for i in range(10)], [ts_case(10)])
+    write_ts(timed, [stamped(i) for i in range(10)], [stamped(10)])
+    for file in timed.iterdir():
+        file.write_text(file.read_text().replace("@timeStamps false", "@timeStamps true\n@"))
+    expected, found = (
+        load_ucr(UcrOptions(path=str(folder)), DataFolder(tmp_path)) for folder in (plain, timed)
+    )
+    assert np.array_equal(found.train.inputs[0].values, expected.train.inputs[0].values)
+    assert rows_of(found) == rows_of(expected)
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
     [
@@ -575,7 +664,7 @@ def test_older_files(tmp_path: Path) -> None:
         ("1,2,3:1,2,inf:up", r":10: an infinite number"),
         ("1,2,3:1,2,1e99:up", r":10: an infinite number, or one too large"),
         ("1,2,3:1,2,3:left", r":10: class 'left' is none of the header's: down, up"),
-        ("(0,1),(1,2):(0,1),(1,2):up", r":10: a series with time stamps"),
+        ("(0,1),(1,2),3:(0,1),(1,2):up", r":10: .* expected \(time,value\),\(time,value\)"),
         ("1,?,3:1,2,3:up", r":10: a missing value at time 1 of dimension 0"),
         ("1,2,3:1,,3:up", r":10: a missing value at time 1 of dimension 1"),
         ("", r"TRAIN\.ts has no cases"),
@@ -590,7 +679,6 @@ def test_bad_cases_are_refused(tmp_path: Path, case: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("@timeStamps false", "@timeStamps true", "has time stamps .* not supported"),
         ("@classLabel true up down", "@classLabel false", "has no labels"),
         ("@data\n", "", r":9: '0,1,2:0.5.* before @data|no line @data"),
         ("@dimensions 2", "@dimensions two", "@dimensions two; expected a whole number"),
@@ -623,7 +711,7 @@ def test_problems_that_are_not_here(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown missing 'interpolat'; did you mean"):
         UcrOptions("Made", missing="interpolat")  # type: ignore[arg-type]
     (tmp_path / "ucr" / "Made" / "Made_TEST.ts").unlink()
-    with pytest.raises(MissingDataError, match=r"Made_TEST\.ts is missing"):
+    with pytest.raises(FileNotFoundError, match=r"Made_TEST\.ts is missing"):
         load_ucr(UcrOptions("Made"), folder)
     with pytest.raises(ValueError, match=r"expected one file \*_TRAIN\.ts .* it has none"):
         load_ucr(UcrOptions(path=str(tmp_path)), folder)
@@ -693,6 +781,9 @@ def test_the_task_of_a_name_or_a_path(tmp_path: Path) -> None:
         "a.npz": "arrays",
         "a.npy": "arrays",
         "a.csv": "table",
+        "B.NPZ": "arrays",
+        "B.CSV": "table",
+        "B.TS": "ucr",
         "a.tsv": "table",
         "a.ts": "ucr",
         "A_TRAIN.tsv": "ucr",
@@ -742,3 +833,85 @@ def test_what_is_neither_name_nor_path(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "listops").mkdir()
     assert find_task("listops")[0].name == "listops"  # a name comes first
+
+
+# ---- to predict from --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Trained on a table that a European spreadsheet has written."""
+    folder = tmp_path_factory.mktemp("run")
+    lines = [f"{i // 4};2024-01-0{1 + i % 4};{i};{'ab'[i // 20]}" for i in range(40)]
+    (folder / "data.csv").write_text("\n".join(["id;time;v;label", *lines]))
+    out = str(folder / "made")
+    small = [
+        "--model.n-layers=1",
+        "--model.d-model=4",
+        "--model.d-state=4",
+        "--epochs=1",
+        "--quiet",
+    ]
+    data = str(folder / "data.csv")
+    assert main(["train", data, *small, "--out", out, "--data-dir", str(folder)]) == 0
+    return Run.load(out)
+
+
+def test_tables_are_predicted_from_as_they_are_trained_on(run: Run, tmp_path: Path) -> None:
+    semicolons = [
+        "",
+        "id;time;v;label",
+        "7;2024-01-02;2;a",
+        ";;;",
+        "7;2024-01-01;1;a",
+        "8;2024-01-01;5;b",
+    ]
+    numbered = [",id,time,v,label", "0,7,2,2,a", "1,7,1,1,a", "2,8,0,5,b"]
+    for lines in (semicolons, numbered):
+        (tmp_path / "new.csv").write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
+        items = read_items(tmp_path / "new.csv", run)
+        assert [item.values.tolist() for item in items] == [[[1.0], [2.0]], [[5.0]]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("head.csv", b"id,time,v\n", r"head\.csv holds no sequence"),
+        (
+            "date.csv",
+            b"id,time,v\n1,31/12/24,5\n",
+            r"date\.csv:2: time '31/12/24'; expected .* ISO",
+        ),
+        ("latin.csv", "id,time,v\né,1,5\n".encode("latin-1"), r"latin\.csv is not text in UTF-8"),
+        ("none.npy", np.zeros((0, 9, 1)), r"none\.npy holds no sequence"),
+        ("hole.npy", np.array([[[1.0]], [[np.nan]]]), r"hole\.npy\[1\]: feature 0 of sample 0 is"),
+        ("cut.npz", b"PK\x03\x04 and no more", r"cut\.npz cannot be read .* damaged"),
+        ("objects.npz", {"X": np.array([[1], [1, 2]], dtype=object)}, "X holds Python objects"),
+        (
+            "short.npz",
+            {"X": np.zeros((9, 1)), "lengths": [2, 3]},
+            r"samples 0 to 5, but X has 0 to 9",
+        ),
+    ],
+)
+def test_bad_files_to_predict_from_are_refused(
+    name: str, content: Any, message: str, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif isinstance(content, dict):
+        np.savez(file, **content)
+    else:
+        np.save(file, content)
+    with pytest.raises((CommandError, ValueError), match=message):
+        read_items(file, run)
+
+
+def test_damage_within_an_array_to_predict_from_is_told(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=RANDOM.normal(size=(9, 99, 1)))
+    damaged = bytearray((tmp_path / "x.npz").read_bytes())
+    damaged[900] ^= 0xFF
+    (tmp_path / "x.npz").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"x\.npz: X is damaged"):
+        read_items(tmp_path / "x.npz", run)

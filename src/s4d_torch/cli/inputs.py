@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from s4d_torch.cli.parsing import CommandError
+from s4d_torch.data.array_files import read_whole, stored_arrays
+from s4d_torch.data.arrays import sequence_offsets
 from s4d_torch.data.audio import SUFFIXES, full_scale, read_audio
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.listops_trees import tokenize
 from s4d_torch.data.table import USUAL_NAMES
+from s4d_torch.data.table_cells import is_nameless, read_rows, read_time
 from s4d_torch.training import Run
 
 BYTES = 256  # tokens of a run that reads text as it is in the file
@@ -53,26 +54,34 @@ def read_items(file: Path, run: Run) -> list[Item]:
         raise CommandError(
             f"{file} cannot be read; expected {', '.join(SUFFIXES)}, .npy, .npz, .csv or .tsv"
         )
-    for values in sequences:
-        _check(file, values, run)
-    if len(sequences) == 1:
-        return [Item(str(file), sequences[0], rate)]
-    return [Item(f"{file}[{i}]", values) for i, values in enumerate(sequences)]
+    if not sequences:
+        raise CommandError(f"{file} holds no sequence to predict from")
+    several = len(sequences) > 1
+    items = [
+        Item(f"{file}[{i}]" if several else str(file), values, rate)
+        for i, values in enumerate(sequences)
+    ]
+    for item in items:
+        _check(item, run)
+    return items
 
 
-def _check(file: Path, values: Array, run: Run) -> None:
-    signature = run.signature
+def _check(item: Item, run: Run) -> None:
+    signature, values = run.signature, item.values
     if not len(values):
-        raise CommandError(f"{file}: a sequence without any samples")
+        raise CommandError(f"{item.name}: a sequence without any samples")
     if signature.tokens:
         if values.min() < 0 or values.max() >= signature.features:
             raise CommandError(
-                f"{file}: tokens have to be whole numbers from 0 to {signature.features - 1}"
+                f"{item.name}: tokens have to be whole numbers from 0 to {signature.features - 1}"
             )
         return
     if not np.isfinite(values).all():
         sample, feature = np.argwhere(~np.isfinite(values))[0]
-        raise CommandError(f"{file}: feature {feature} of sample {sample} is no finite number")
+        raise CommandError(
+            f"{item.name}: feature {feature} of sample {sample} is no finite number (counted from "
+            "0); fill it first"
+        )
 
 
 # ---- sounds -----------------------------------------------------------------------------------
@@ -131,23 +140,17 @@ def _text(file: Path, run: Run) -> Array:
 
 def _arrays(file: Path, run: Run) -> list[Array]:
     try:
-        stored = np.load(file, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        blocks = stored_arrays(file)
+    except ValueError as error:
         raise CommandError(f"{file} cannot be read as NumPy's {file.suffix}: {error}") from error
-    if isinstance(stored, np.ndarray):
-        return _several(file, stored, run)
-    with stored:
-        names = [name for name in stored.files if name.startswith("X")] or stored.files
-        if "X" in names and {"lengths", "offsets"} & set(stored.files):
-            ends = (
-                stored["offsets"][1:] if "offsets" in stored.files else stored["lengths"].cumsum()
-            )
-            return [
-                sequence
-                for part in np.split(stored["X"], ends[:-1])
-                for sequence in _several(file, part, run)
-            ]
-        return [sequence for name in names for sequence in _several(file, stored[name], run)]
+    names = [name for name in blocks if name.startswith("X")] or list(blocks)
+    found: list[Array] = []
+    for name in names:
+        array = read_whole(blocks[name])
+        offsets = sequence_offsets(blocks, name.removeprefix("X"), blocks[name])
+        parts = [array] if offsets is None else np.split(array, offsets[1:-1])
+        found += [sequence for part in parts for sequence in _several(file, part, run)]
+    return found
 
 
 def _several(file: Path, array: Array, run: Run) -> list[Array]:
@@ -177,12 +180,10 @@ def _several(file: Path, array: Array, run: Run) -> list[Array]:
 def _table(file: Path, run: Run) -> list[Array]:
     """Numbers, one row for each sample; with a header, cases are told apart as in training."""
     features = run.signature.features
-    with file.open(newline="", encoding="utf-8-sig") as stream:
-        reader = csv.reader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
-        rows = [(reader.line_num, row) for row in reader if row]
+    rows = list(read_rows(file))
     if not rows:
         raise CommandError(f"{file} is empty")
-    header = rows[0][1]
+    header = [name.strip() for name in rows[0][1]]
     if all(_is_number(cell) for cell in header):
         header = [str(i + 1) for i in range(len(header))]
     else:
@@ -199,7 +200,7 @@ def _table(file: Path, run: Run) -> list[Array]:
         if len(row) != len(header):
             raise CommandError(f"{file}:{line}: {len(row)} cells; expected {len(header)}")
         cells = dict(zip(header, row, strict=True))
-        time = _time(cells[columns["time"]]) if columns["time"] else 0.0
+        time = read_time(cells[columns["time"]], f"{file}:{line}") if columns["time"] else 0.0
         numbers = [_number(cells[name], file, line) for name in values]
         cases.setdefault(cells.get(columns["case"], ""), []).append((time, numbers))
     return [
@@ -218,7 +219,9 @@ def _columns(header: Sequence[str], run: Run) -> dict[str, Any]:
         for kind in ("case", "time", "target")
     }
     values = getattr(options, "values", ())
-    found["values"] = list(values) or [name for name in header if name not in found.values()]
+    found["values"] = list(values) or [
+        name for name in header if name not in found.values() and not is_nameless(name)
+    ]
     for name in (*found["values"], found["case"], found["time"]):
         if name and name not in header:
             raise CommandError(f"the table has no column {name!r}; it has {', '.join(header)}")
@@ -242,7 +245,3 @@ def _number(cell: str, file: Path, line: int) -> float:
         return float(cell)
     except ValueError:
         raise CommandError(f"{file}:{line}: {cell!r} is no number") from None
-
-
-def _time(cell: str) -> float:
-    return float(cell) if _is_number(cell) else datetime.fromisoformat(cell).timestamp()

@@ -93,9 +93,8 @@ def show_task(task: Task[Any], folder: DataFolder, console: Console) -> None:
 
 def _show_files(task: Task[Any], folder: DataFolder, console: Console) -> None:
     say(console, f"\nfiles, in {folder.root}:")
-    for file in task.files:
-        there = "here" if (folder.root / file).exists() else "missing"
-        say(console, f"  {file} ({there})")
+    for file, there in task.places(folder):
+        say(console, f"  {file} ({'here' if there else 'missing'})")
     if task.sources:
         say(console, "downloaded by 's4d train', or put into its folder 'downloads' by you, from:")
     for source in task.sources:

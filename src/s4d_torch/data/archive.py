@@ -229,7 +229,7 @@ class _Writer:
         if self.bytes > self.limits.total:
             limit = f"the limit of {decimal(self.limits.total)}"
         elif self.bytes > self.inflated:
-            limit = f"{decimal(self.inflated)}, the limit for an archive of this size,"
+            limit = f"{decimal(self.inflated)}, the limit for an archive of this size"
         elif self.bytes > self.free:
             full = f"{self.archive} unpacks to more than the {decimal(self.free)} free on the disk"
             raise OSError(errno.ENOSPC, full)

@@ -16,8 +16,8 @@ from s4d_torch.data.dataset import Array
 BLOCK_BYTES = 1 << 24
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 HOW_TO_SAVE = (
-    "save sequences of many lengths as one array: X=np.concatenate(sequences), "
-    "lengths=[len(s) for s in sequences]"
+    "save names as text, y=np.array(names, dtype=str), and sequences of many lengths as one array, "
+    "X=np.concatenate(sequences), lengths=[len(s) for s in sequences]"
 )
 
 
@@ -38,17 +38,26 @@ class Block:
     @property
     def kept_type(self) -> np.dtype[Any]:
         """The type its values are kept in: their own, or float32 for types of 64 bits and more."""
+        self.refuse_objects()
         if self.dtype.kind not in "biuf":
-            raise TypeError(f"{self} of type {self.dtype}; expected real numbers")
+            raise ValueError(f"{self} of type {self.dtype}; expected real numbers")
         if self.dtype.kind == "b":
             return np.dtype(np.uint8)
         return np.dtype(np.float32) if self.dtype.itemsize > 4 else self.dtype.newbyteorder("=")
+
+    def refuse_objects(self) -> None:
+        """What is pickled is never loaded; beside the arrays that are read it does no harm."""
+        if self.dtype.hasobject:
+            raise ValueError(
+                f"{self.file}: {self.name} holds Python objects, which are not loaded (a pickle "
+                f"can run any code); {HOW_TO_SAVE}"
+            )
 
 
 def stored_arrays(file: Path) -> dict[str, Block]:
     """The arrays of a file by name; the one of an ``.npy`` file is named as the file."""
     try:
-        if file.suffix == ".npy":
+        if file.suffix.lower() == ".npy":
             with file.open("rb") as stream:
                 return {file.stem: _block(file, file.stem, stream)}
         blocks = {}
@@ -68,11 +77,6 @@ def _block(file: Path, name: str, stream: IO[bytes]) -> Block:
         shape, fortran, dtype = _header(stream)
     except ValueError as error:
         raise ValueError(f"{file}: {name} is damaged or no array: {error}") from error
-    if dtype.hasobject:
-        raise TypeError(
-            f"{file}: {name} holds Python objects, which are not loaded (a pickle can run any "
-            f"code); {HOW_TO_SAVE}"
-        )
     return Block(file, name, shape, dtype, not fortran or len(shape) < 2)
 
 
@@ -93,11 +97,12 @@ def read_whole(block: Block) -> Array:
 
 def read_blocks(block: Block) -> Iterator[Array]:
     """Its rows in order, as many at a time as fit into a few megabytes (one at least)."""
+    block.refuse_objects()
     if not block.shape:
         raise ValueError(f"{block}, a single number; expected an array")
     row = block.dtype.itemsize * int(np.prod(block.shape[1:]))
     together = max(1, BLOCK_BYTES // max(row, 1))
-    if block.file.suffix != ".npy" and block.in_order:
+    if block.file.suffix.lower() != ".npy" and block.in_order:
         yield from _streamed(block, row, together)
         return
     array = _loaded(block)
@@ -120,7 +125,7 @@ def _streamed(block: Block, row: int, together: int) -> Iterator[Array]:
 
 
 def _loaded(block: Block) -> Array:
-    mapped: Literal["r"] | None = "r" if block.file.suffix == ".npy" else None
+    mapped: Literal["r"] | None = "r" if block.file.suffix.lower() == ".npy" else None
     try:
         loaded = np.load(block.file, mmap_mode=mapped, allow_pickle=False)
     except ValueError as error:

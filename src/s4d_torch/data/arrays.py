@@ -31,7 +31,7 @@ from s4d_torch.data.array_files import (
 )
 from s4d_torch.data.assemble import Holdout, dataset_of
 from s4d_torch.data.dataset import Array, Dataset, Sequences
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
+from s4d_torch.data.folder import DataFolder, Scratch
 from s4d_torch.data.targets import ChosenKind, read_targets
 from s4d_torch.data.task import LAPTOP, Task, register
 
@@ -72,15 +72,17 @@ class ArraysOptions:
 def load_arrays(options: ArraysOptions, folder: DataFolder) -> Dataset:
     """The cases of the file, each (time, channels)."""
     files = [options.path.expanduser().resolve()]
-    if options.path.suffix == ".npy":
+    if options.path.suffix.lower() == ".npy":
         if not options.targets:
-            raise ValueError(f"{options.path} has no targets in it; name their .npy file (targets)")
+            raise ValueError(
+                f"{options.path} has no targets in it; name their .npy file (--data.targets y.npy)"
+            )
         files.append(Path(options.targets).expanduser().resolve())
     elif options.targets:
         raise ValueError(f"targets {options.targets} are for an .npy file; {options.path} holds y")
     for file in files:
         if not file.is_file():
-            raise MissingDataError(f"there is no file {file}")
+            raise FileNotFoundError(f"there is no file {file}")
     key = asdict(options) | {"path": "", "targets": ""}
     return folder.prepared("arrays", key, files, lambda s: _build(options, files, s))
 
@@ -97,7 +99,7 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
         shown = ", ".join(
             f"y{s} is {y.dtype}" for s, y in zip(suffixes.values(), each, strict=True)
         )
-        raise TypeError(f"{files[0]}: targets of different sorts: {shown}")
+        raise ValueError(f"{files[0]}: targets of different sorts: {shown}")
     places = [f"{files[-1]}: y{suffix}" for suffix in suffixes.values()]
     ends = np.cumsum([len(targets) for targets in each])
 
@@ -127,7 +129,7 @@ def _named(files: list[Path]) -> dict[str, Block]:
     ]
     for name in blocks:
         if name.startswith(("X_", "y_")) and name not in known:
-            hint = did_you_mean(name, known) or "; its arrays are X, y, X_train, y_train, ..."
+            hint = did_you_mean(name, known) or f"; expected {', '.join(known)}"
             raise ValueError(f"{files[0]}: unknown array {name!r}{hint}")
     return blocks
 
@@ -165,7 +167,8 @@ def _sequences(
     blocks: Mapping[str, Block], suffix: str, options: ArraysOptions, scratch: Scratch
 ) -> Sequences:
     block = blocks[f"X{suffix}"]
-    offsets = _offsets(blocks, suffix, block)
+    block.refuse_objects()
+    offsets = sequence_offsets(blocks, suffix, block)
     if offsets is not None:
         return _ragged(block, offsets, scratch)
     if len(block.shape) not in (2, 3) or 0 in block.shape:
@@ -178,8 +181,8 @@ def _sequences(
     cases, length, channels = (shape[0], shape[2], shape[1]) if first else shape
     if channels > MANY_CHANNELS * length and not first:
         warnings.warn(
-            f"{block} is read as {length} samples of {channels} channels; if it is "
-            "(cases, channels, time), say channels='first'",
+            f"{block}, read as {length} samples of {channels} channels; if it is "
+            "(cases, channels, time), say channels='first' (--data.channels first)",
             stacklevel=2,
         )
     values = scratch.array((cases, length, channels), block.kept_type)
@@ -211,7 +214,7 @@ def _ragged(block: Block, offsets: Array, scratch: Scratch) -> Sequences:
     return Sequences(values) if even else Sequences(values, offsets)
 
 
-def _offsets(blocks: Mapping[str, Block], suffix: str, block: Block) -> Array | None:
+def sequence_offsets(blocks: Mapping[str, Block], suffix: str, block: Block) -> Array | None:
     """Where each sequence begins and the last one ends, if X holds them one after the other."""
     named = [name for name in (f"lengths{suffix}", f"offsets{suffix}") if name in blocks]
     if not named:

@@ -1,8 +1,9 @@
 """A user's own sounds: one folder per class, wav, flac or ogg files anywhere below it.
 
 ``PATH/CLASS/....wav`` is split at random, class by class. ``PATH/train/CLASS/...``,
-``PATH/validation/CLASS/...`` (or ``val``) and ``PATH/test/CLASS/...`` are taken as they are;
-without a validation folder, a part of the training files validates.
+``PATH/validation/CLASS/...`` (or ``val``) and ``PATH/test/CLASS/...`` are taken as they are, in
+capital letters too; without a validation folder, a part of the training files validates. What is
+hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from s4d_torch._registry import did_you_mean
+from s4d_torch.data.assemble import hold_out
 from s4d_torch.data.audio import (
     SUFFIXES,
     AudioFormat,
@@ -24,11 +26,15 @@ from s4d_torch.data.audio import (
     read_audio,
     root_mean_square,
 )
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
 from s4d_torch.data.task import LAPTOP, Task, register
 
-SPLIT_FOLDERS = {"train": 0, "validation": 1, "val": 1, "test": 2}
+SPLIT_FOLDERS = {
+    **dict.fromkeys(("train", "training"), 0),
+    **dict.fromkeys(("validation", "val", "valid"), 1),
+    **dict.fromkeys(("test", "testing"), 2),
+}
 SHOWN = 3  # files named in a message
 
 
@@ -95,14 +101,15 @@ def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Datase
 
 def _find_clips(root: Path) -> _Clips:
     names = [path.name for path in _subfolders(root)]
-    if "train" in names and set(names) <= set(SPLIT_FOLDERS):
-        if {"val", "validation"} <= set(names) or "test" not in names:
+    splits = [SPLIT_FOLDERS.get(name.lower(), -1) for name in names]
+    if 0 in splits and -1 not in splits:
+        if len(set(splits)) < len(splits) or 2 not in splits:
             raise ValueError(
-                f"{root}: has the folders {', '.join(names)}; expected train, test and one of "
-                "validation and val"
+                f"{root}: has the folders {', '.join(names)}; expected one each for train and test "
+                "and, if you like, one for validation"
             )
-        places = {root / name: SPLIT_FOLDERS[name] for name in names}
-        classes = tuple(path.name for path in _subfolders(root / "train"))
+        places = {root / name: split for name, split in zip(names, splits, strict=True)}
+        classes = tuple(path.name for path in _subfolders(root / names[splits.index(0)]))
     else:
         places, classes = {root: -1}, tuple(names)
     if len(classes) < 2:
@@ -123,7 +130,12 @@ def _find_clips(root: Path) -> _Clips:
 def _subfolders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise MissingDataError(f"{root} is not a folder; give the one that holds your classes")
-    return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
+    return sorted(path for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))
+
+
+def _is_hidden(name: str) -> bool:
+    """Also of the twins ._NAME.wav in which a Mac keeps what other disks cannot."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def _sounds(folder: Path, classes: Sequence[str]) -> list[Path]:
@@ -131,7 +143,13 @@ def _sounds(folder: Path, classes: Sequence[str]) -> list[Path]:
     if folder.name not in classes:
         hint = did_you_mean(folder.name, classes)
         raise ValueError(f"{folder}: no training folder has the class {folder.name!r}{hint}")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and not path.is_dir()
+        and not any(map(_is_hidden, path.relative_to(folder).parts))
+    )
     if not found:
         raise ValueError(f"{folder}: no files that end in {', '.join(SUFFIXES)}")
     return found
@@ -192,25 +210,17 @@ def _read_clips(
 
 
 def _divide(clips: _Clips, options: AudioFolderOptions) -> list[Array]:
-    """Rows of the three splits: the user's own, or of each class the same parts."""
+    """Rows of the three splits: the user's own, or of each class its share."""
     train, validation, test = (np.flatnonzero(clips.assigned == split) for split in range(3))
-    if len(train) and len(validation):
-        return [train, validation, test]
-    own_test = len(test) > 0
-    loose = train if own_test else np.arange(len(clips.paths))
-    fractions = (options.validation,) if own_test else (options.validation, options.test)
-    parts: list[list[Array]] = [[], [], [test]]
-    for label in range(len(clips.classes)):
-        rows = loose[clips.labels[loose] == label]
-        for split, cut in enumerate(cut_randomly(len(rows), fractions, options.split_seed)):
-            parts[split].append(rows[cut])
-    divided = [np.sort(np.concatenate(part)) for part in parts]
-    if not all(len(part) for part in divided):
-        raise ValueError(
-            f"{len(clips.paths)} files make splits of {', '.join(str(len(p)) for p in divided)}; "
-            "each needs at least one: more files, or larger fractions"
-        )
-    return divided
+    if not len(validation):
+        own_test = len(test) > 0
+        loose = train if own_test else np.arange(len(clips.paths))
+        fractions = (options.validation,) if own_test else (options.validation, options.test)
+        held = hold_out(clips.labels[loose], "classification", fractions, options.split_seed)
+        train, validation, test = (*(loose[part] for part in held), test)[:3]
+    random = np.random.Generator(np.random.PCG64(options.split_seed))
+    # shuffled, so that the first n clips of folders sorted by class are a fair sample
+    return [random.permutation(part) for part in (train, validation, test)]
 
 
 register(

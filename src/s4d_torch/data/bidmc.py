@@ -89,7 +89,8 @@ def load_bidmc(number: str, options: BidmcOptions, folder: DataFolder) -> Datase
     stored = folder.prepared(f"bidmc-{number.lower()}", key, files, build)
     views = Sequences(_view(stored.train.inputs[0].values))
     train, validation, test = (replace(split, inputs=(views,)) for split in stored.splits.values())
-    return Dataset(train, validation, test, stored.signature)
+    # windows of a patient stand together: a few of all are a few of each patient
+    return Dataset(train, validation, test, stored.signature).grouped()
 
 
 def _find_headers(folder: DataFolder) -> list[Path]:

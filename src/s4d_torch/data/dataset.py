@@ -78,12 +78,14 @@ class Split:
     """Sequences with a target each, (n,): a class, or a number; pairs have two ``inputs``.
 
     ``index`` picks a part of the stored rows without copying them. To generate, each symbol is the
-    target of those before it, and ``targets`` only describe the sequences.
+    target of those before it, and ``targets`` only describe the sequences. ``grouped`` are those
+    in which sequences of a class or of a source stand together.
     """
 
     inputs: tuple[Sequences, ...]
     targets: Array
     index: Array
+    grouped: bool = False
 
     @staticmethod
     def whole(inputs: Sequences | tuple[Sequences, ...], targets: Array) -> Split:
@@ -101,6 +103,12 @@ class Split:
     def part(self, positions: Array | slice) -> Split:
         """The rows at these positions of this split."""
         return replace(self, index=self.index[positions])
+
+    def few(self, most: int | None) -> Split:
+        """The first rows; of a grouped split evenly spaced ones, so that no group is lost."""
+        if most is None or most >= len(self) or not self.grouped:
+            return self.part(slice(most))
+        return self.part(np.arange(most) * len(self) // most)
 
     def lengths(self) -> Array | None:
         """How many samples each sequence has, the longer of a pair; None if all have as many."""
@@ -224,13 +232,18 @@ class Dataset:
         return torch.from_numpy(((targets - shift) / scale).astype(np.float32))
 
     def shortened(self, *, train: int | None = None, test: int | None = None) -> Dataset:
-        """At most so many training sequences, and validation and test sequences; the first ones."""
+        """At most so many training sequences, and validation and test sequences."""
         return replace(
             self,
-            train=self.train.part(slice(train)),
-            validation=self.validation.part(slice(test)),
-            test=self.test.part(slice(test)),
+            train=self.train.few(train),
+            validation=self.validation.few(test),
+            test=self.test.few(test),
         )
+
+    def grouped(self) -> Dataset:
+        """The same, known to have the sequences of a class or of a source together."""
+        splits = {name: replace(split, grouped=True) for name, split in self.splits.items()}
+        return Dataset(**splits, signature=self.signature)
 
     def decimated(self, step: int) -> Dataset:
         """Every ``step``-th sample, taken without a filter; sequences of one length only."""

@@ -153,8 +153,8 @@ class _Job:
             f"{self.root / self.wanted} is not there, and {reason}.\n"
             f"Put, by hand,\n{where}\n"
             "and it is taken from there without a download; or unpack it yourself so that "
-            f"{self.root / self.wanted} exists; or give the option 'mirror' the address of "
-            "another folder that has the file, such as https://example.org/data"
+            f"{self.root / self.wanted} exists; or give the option 'mirror' (--mirror) the address "
+            "of another folder that has the file, such as https://example.org/data"
         )
 
 

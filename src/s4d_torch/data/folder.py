@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from s4d_torch.data.dataset import Dataset
-from s4d_torch.data.download import MissingDataError, Source, fetch
+from s4d_torch.data.download import DOWNLOADS, MissingDataError, Source, fetch
 from s4d_torch.data.store import Scratch, cached
 
 __all__ = ["DataFolder", "MissingDataError", "Scratch", "Source"]
@@ -46,9 +46,10 @@ class DataFolder:
         if not path.exists():
             fetch(sources, self.root, download=self.download, mirror=self.mirror, wanted=name)
         if not path.exists():
+            archives = ", ".join(str(self.root / DOWNLOADS / source.name) for source in sources)
             raise MissingDataError(
-                f"{path} is still missing after unpacking "
-                f"{', '.join(source.name for source in sources)}; are the archives complete?"
+                f"{path} is still missing after unpacking {archives}, which is incomplete or "
+                "another file than expected; remove it to have it downloaded again"
             )
         return path
 

@@ -57,7 +57,7 @@ def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
         return _build(recordings, longest, options.split_seed, scratch)
 
     # The time of the folder changes with what is in it.
-    return folder.prepared("fsdd", key, [recordings], build)
+    return folder.prepared("fsdd", key, [recordings], build).grouped()
 
 
 def _find_recordings(folder: DataFolder) -> Path:
@@ -134,7 +134,7 @@ register(
         licence="CC BY-SA 4.0",
         citation="Jackson et al., Free Spoken Digit Dataset",
         sources=SOURCES,
-        files=(FOLDER,),
+        files=((FOLDER, UNPACKED),),
         small=replace(
             LAPTOP,
             d_model=32,

@@ -101,9 +101,13 @@ def find_files(folder: DataFolder) -> list[Path]:
 
 
 def _find(root: Path, name: str) -> Path | None:
-    dotted = name.replace("-idx", ".idx")  # as some tools name them when they unpack
-    candidates = (root / FOLDER / each for each in (f"{name}.gz", name, dotted))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((root / each for each in _names(name) if (root / each).is_file()), None)
+
+
+def _names(name: str) -> tuple[str, ...]:
+    """How a file may be called in the data folder: packed, or as tools name it when unpacked."""
+    dotted = name.replace("-idx", ".idx")
+    return tuple(f"{FOLDER}/{each}" for each in (f"{name}.gz", name, dotted))
 
 
 def read_split(images: Path, labels: Path, reorder: Callable[[Array], Array]) -> Split:
@@ -170,7 +174,7 @@ _task = partial(
     citation="LeCun, Bottou, Bengio and Haffner 1998, Gradient-Based Learning Applied to "
     "Document Recognition",
     sources=tuple(SOURCES.values()),
-    files=tuple(f"{FOLDER}/{name}.gz" for name in FILES),
+    files=tuple(map(_names, FILES)),
     small=replace(
         LAPTOP,
         norm="batch",

@@ -29,12 +29,13 @@ def find_task(name_or_path: str) -> tuple[Task[Any], Any]:
         raise _unknown(name_or_path, path)
     if path.is_dir():
         return _folder_task(path)
-    if re.search(r"_(TRAIN|TEST)$", path.stem) or path.suffix == ".ts":
+    suffix = path.suffix.lower()
+    if re.search(r"_(TRAIN|TEST)$", path.stem) or suffix == ".ts":
         return _reader("ucr", path=str(path))
     by_suffix = {".npz": "arrays", ".npy": "arrays", ".csv": "table", ".tsv": "table"}
-    if path.suffix not in by_suffix:
+    if suffix not in by_suffix:
         raise ValueError(f"{path} cannot be read; expected {READ}")
-    return _reader(by_suffix[path.suffix], path=path)
+    return _reader(by_suffix[suffix], path=path)
 
 
 def _folder_task(path: Path) -> tuple[Task[Any], Any]:

@@ -26,7 +26,7 @@ from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 RELEASE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz")
 """7.7 GB with all tasks of the arena; a tar archive packed with gzip, whatever its name says."""
 
-FOLDER = "lra_release/lra_release/tsv_data"
+FOLDER = "tsv_data"
 FILES = {part: f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
 FIELDS = "label, id, id, text, text"
 
@@ -47,7 +47,7 @@ class RetrievalOptions:
 
 def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
     """Pairs of (length,) bytes in two towers, ragged; class 1 where they are linked."""
-    root = release_folder(folder, "tsv_data")
+    root = release_folder(folder, FOLDER)
     files = {part: root / name for part, name in FILES.items()}
     for file in files.values():
         if not file.is_file():
@@ -147,7 +147,10 @@ register(
         licence="as the ACL Anthology Network: for research",
         citation="Tay et al. 2021, Long Range Arena; Radev et al. 2013, ACL Anthology Network",
         sources=(RELEASE,),
-        files=tuple(f"{FOLDER}/{name}" for name in FILES.values()),
+        files=tuple(
+            (f"lra_release/lra_release/{FOLDER}/{name}", f"lra_release/{FOLDER}/{name}")
+            for name in FILES.values()
+        ),
         paper=replace(
             ARENA,
             batch_size=64,

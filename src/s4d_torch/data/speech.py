@@ -84,7 +84,8 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
     def build(scratch: Scratch) -> Dataset:
         return _build(root, words, _assign(root, words, lists, borrowed), scratch)
 
-    dataset = folder.prepared("sc35", {"words": words, "borrowed": borrowed}, files, build)
+    key = {"words": words, "borrowed": borrowed}
+    dataset = folder.prepared("sc35", key, files, build).grouped()
     return dataset if options.sample_rate == RATE else dataset.decimated(RATE // 8000)
 
 

@@ -83,14 +83,29 @@ def cached(
     """
     place = root / f"{name}-{_fingerprint(key, files)}"
     if not (place / INDEX).exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as temporary:
+        with _workshop(root, name) as temporary:
             made = Path(temporary) / "made"
             made.mkdir()
             scratch = Scratch(made)
             _write(build(scratch), scratch)
             _move(made, place)
-    return _read(place)
+    try:
+        return _read(place)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{place} is damaged ({error}); remove it, and it is prepared anew"
+        ) from error
+
+
+def _workshop(root: Path, name: str) -> tempfile.TemporaryDirectory[str]:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root)
+    except OSError as error:
+        raise OSError(
+            f"prepared data cannot be kept in {root}: {error}; allow writing there, or choose "
+            "another data folder (--data-dir)"
+        ) from error
 
 
 def _fingerprint(key: Mapping[str, Any], files: Sequence[Path]) -> str:

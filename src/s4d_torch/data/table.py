@@ -3,16 +3,15 @@
 A header line, then rows such as ``case,time,x,y,label``: the case a row belongs to, its time
 (optional; without it, rows count in their order), one or more values, and the target of the case,
 the same in all its rows. Times are numbers or ISO dates; they only put the rows of a case in
-order, and samples are taken as evenly spaced. Rows of different cases may be mixed.
+order, and samples are taken as evenly spaced. Rows of different cases may be mixed. A column
+without a name, where pandas puts the numbers of the rows, is not read.
 """
 
 from __future__ import annotations
 
-import csv
-import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,8 +20,9 @@ import numpy as np
 from s4d_torch._registry import did_you_mean, unknown
 from s4d_torch.data.assemble import Holdout, dataset_of, stored
 from s4d_torch.data.dataset import Array, Dataset
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
-from s4d_torch.data.targets import MISSING, ChosenKind, read_targets
+from s4d_torch.data.folder import DataFolder, Scratch
+from s4d_torch.data.table_cells import LARGEST, is_nameless, read_number, read_rows, read_time
+from s4d_torch.data.targets import HOW_TO_FILL, MISSING, ChosenKind, read_targets
 from s4d_torch.data.task import LAPTOP, Task, register
 
 USUAL_NAMES = {
@@ -30,8 +30,8 @@ USUAL_NAMES = {
     "time": ("time", "t", "timestamp", "date"),
     "target": ("target", "label", "class", "y"),
 }
+LONG_FORM = "expected one row for each case and time"
 ROWS = 10_000  # parsed before they are written to disk
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def load_table(options: TableOptions, folder: DataFolder) -> Dataset:
     """The cases of the table, each (time, values), in units of the training cases."""
     file = options.path.expanduser().resolve()
     if not file.is_file():
-        raise MissingDataError(f"there is no file {file}")
+        raise FileNotFoundError(f"there is no file {file}")
     key = asdict(options) | {"path": ""}
     return folder.prepared("table", key, [file], lambda s: _build(options, file, s))
 
@@ -84,6 +84,11 @@ def _build(options: TableOptions, file: Path, scratch: Scratch) -> Dataset:
     if not table.targets:
         raise ValueError(f"{file} has a header but no rows")
     records = np.memmap(rows, table.record, "r")
+    if len(records) == len(table.targets):
+        raise ValueError(
+            f"{file}: each of its {len(records)} cases has a single row; {LONG_FORM}. Put the "
+            "columns of a wide table below each other, or save them as an array (.npz)"
+        )
     order = np.lexsort((records["time"], records["case"]))
     _check_times(records, order, table)
     cuts = np.flatnonzero(np.diff(records["case"][order])) + 1
@@ -114,10 +119,7 @@ class _Table:
     def __init__(self, file: Path, options: TableOptions) -> None:
         self.file = file
         self.targets: dict[str, tuple[str, int]] = {}
-        with file.open("rb") as stream:
-            start = stream.readline().decode("utf-8", "replace")
-        self.delimiter = max(",;\t", key=start.count)
-        header = next(self._rows(), (1, []))[1]
+        header = next(read_rows(file), (1, []))[1]
         self.header = [name.strip() for name in header]
         self._check_header()
         chosen = {part: getattr(options, part) for part in USUAL_NAMES}
@@ -134,7 +136,7 @@ class _Table:
         """The rows as records, many at a time."""
         block = np.empty(ROWS, dtype=self.record)
         filled = 0
-        rows = self._rows()
+        rows = read_rows(self.file)
         next(rows)  # the header
         for line, row in rows:
             block[filled] = self._record(line, row)
@@ -143,19 +145,6 @@ class _Table:
                 yield block
                 filled = 0
         yield block[:filled]
-
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """(line, fields) of all rows that are not blank, the header first."""
-        with self.file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = csv.reader(stream, delimiter=self.delimiter)
-            try:
-                for row in rows:
-                    if row:
-                        yield rows.line_num, row
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{self.file} is not text in UTF-8: {error}") from error
-            except csv.Error as error:
-                raise ValueError(f"{self.file}:{rows.line_num}: {error}") from error
 
     def _record(self, line: int, row: list[str]) -> tuple[int, int, float, tuple[float, ...]]:
         if len(row) != len(self.header):
@@ -171,7 +160,7 @@ class _Table:
             )
         number = self._numbers.setdefault(case, len(self._numbers))
         column = self.columns["time"]
-        time = float(line) if column is None else self._time(line, row[column])
+        time = float(line) if column is None else read_time(row[column], f"{self.file}:{line}")
         return number, line, time, tuple([self._value(line, row, i) for i in self.values])
 
     def _text(self, line: int, row: list[str], part: str) -> str:
@@ -180,49 +169,27 @@ class _Table:
         text = row[column].strip()
         if text.lower() in MISSING:
             raise ValueError(
-                f"{self.file}:{line}: the {part} (column {self.header[column]!r}) is missing"
+                f"{self.file}:{line}: the {part} (column {self.header[column]!r}) is missing "
+                f"({text!r}); {HOW_TO_FILL}"
             )
         return text
 
     def _value(self, line: int, row: list[str], column: int) -> float:
-        text = row[column]
-        try:
-            number = float(text)
+        try:  # most are numbers, and there are many
+            number = float(row[column])
+            if -LARGEST <= number <= LARGEST:
+                return number
         except ValueError:
-            number = math.nan
-        if -LARGEST <= number <= LARGEST:
-            return number
-        where = f"{self.file}:{line}: column {self.header[column]!r} has"
-        if text.strip().lower() in MISSING:
-            raise ValueError(f"{where} no value ({text!r}); fill it first")
-        if math.isnan(number):
-            raise ValueError(
-                f"{where} {text!r}, which is no number; name the columns to read (values) if this "
-                "is none of them"
-            )
-        raise ValueError(f"{where} {text}, which is too large for float32")
-
-    def _time(self, line: int, text: str) -> float:
-        try:
-            time = float(text)
-        except ValueError:
-            try:
-                date = datetime.fromisoformat(text.strip())
-            except ValueError:
-                raise ValueError(
-                    f"{self.file}:{line}: time {text!r}; expected a number or an ISO date"
-                ) from None
-            return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-        if not math.isfinite(time):
-            raise ValueError(f"{self.file}:{line}: time {text!r}; expected a finite number")
-        return time
+            pass
+        return read_number(row[column], f"{self.file}:{line}: column {self.header[column]!r}")
 
     # ---- columns ------------------------------------------------------------------------------
 
     def _check_header(self) -> None:
         if not any(self.header):
             raise ValueError(f"{self.file} is empty; expected a header and rows")
-        twice = next((name for name in self.header if self.header.count(name) > 1), None)
+        named = [name for name in self.header if not is_nameless(name)]
+        twice = next((name for name in named if named.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{self.file}:1: column {twice!r} is there twice")
 
@@ -238,7 +205,8 @@ class _Table:
             return None
         raise ValueError(
             f"{self.file}:1: which column is the {part}? None of {', '.join(self.header)} is "
-            f"named {', '.join(usual)}; name it ({part})"
+            f"named {', '.join(usual)}; name it (--data.{part}). A table is read in long form: "
+            f"{LONG_FORM}"
         )
 
     def _index(self, name: str) -> int:
@@ -250,7 +218,7 @@ class _Table:
     def _value_columns(self, names: tuple[str, ...]) -> list[int]:
         used = set(self.columns.values())
         columns = [self._index(name) for name in names]
-        columns = columns or [i for i in range(len(self.header)) if i not in used]
+        columns = columns or self._remaining(used)
         if not columns:
             raise ValueError(f"{self.file}:1: no column is left for values")
         overlap = next((i for i in columns if i in used), None)
@@ -260,6 +228,19 @@ class _Table:
                 f"{next(part for part, i in self.columns.items() if i == overlap)}"
             )
         return columns
+
+    def _remaining(self, used: set[int | None]) -> list[int]:
+        others = [i for i in range(len(self.header)) if i not in used]
+        named = [i for i in others if not is_nameless(self.header[i])]
+        left_out = [i + 1 for i in others if i not in named]
+        if named and left_out:
+            # numbers of rows in a file sorted by class would tell the class
+            warnings.warn(
+                f"{self.file}:1: column {', '.join(map(str, left_out))} has no name, as those in "
+                "which pandas writes the numbers of rows, and is not read",
+                stacklevel=2,
+            )
+        return named
 
 
 register(

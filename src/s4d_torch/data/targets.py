@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,11 @@ Where = Callable[[int], str]
 """Where target i stands, for an error message: ``"a.csv:17"``, ``"a.npz, y[3]"``."""
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "none", "null"})  # in small letters
+HOW_TO_FILL = "fill it, leave it out, or spell it otherwise if it is a name"
 WHOLE = re.compile(r"[+-]?[0-9]+")
+MANY_CLASSES = 20  # of whole numbers, most of them once: they may be amounts
+AS_NUMBERS = "kind='regression' (--data.kind regression)"
+AS_CLASSES = "kind='classification' (--data.kind classification)"
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,12 @@ def read_targets(raw: Array | Sequence[str], kind: ChosenKind, where: Where) -> 
     """
     given = np.asarray(raw)
     if given.dtype.kind not in "biufUS":
-        raise TypeError(f"{where(0)}: targets of type {given.dtype}; expected numbers or text")
+        raise ValueError(f"{where(0)}: targets of type {given.dtype}; expected numbers or text")
     texts = [str(each, "utf-8") if isinstance(each, bytes) else str(each) for each in given]
     texts = [text.strip() for text in texts]
     for i, text in enumerate(texts):
         if text.lower() in MISSING:
-            raise ValueError(f"{where(i)}: the target is missing ({text!r})")
+            raise ValueError(f"{where(i)}: the target is missing ({text!r}); {HOW_TO_FILL}")
     numbers = [_number(text) for text in texts]
     if kind == "auto":
         kind = _likely_kind(texts, numbers, where)
@@ -60,18 +65,31 @@ def _likely_kind(texts: list[str], numbers: list[float | None], where: Where) ->
         if len(set(texts)) == len(texts) > 2:
             raise ValueError(
                 f"all {len(texts)} targets are different whole numbers ({where(0)}: {texts[0]}); "
-                "are they numbers to predict? Say kind='regression', or kind='classification'"
+                f"are they numbers to predict? Say {AS_NUMBERS}, or {AS_CLASSES}"
             )
+        if len(set(texts)) > max(MANY_CLASSES, len(texts) / 2):
+            _warn_of_doubt(texts, "classes", AS_NUMBERS, where)
         return "classification"
     if None not in numbers:
+        known = [number for number in numbers if number is not None]
+        if all(number.is_integer() for number in known) and 2 * len(set(known)) <= len(known):
+            _warn_of_doubt(texts, "numbers to predict", AS_CLASSES, where)
         return "regression"
     if fraction := next((n for n in numbers if n is not None and not n.is_integer()), None):
         i = numbers.index(None)
         raise ValueError(
             f"{where(i)}: the target {texts[i]!r} is no number, but others are, such as "
-            f"{fraction:g}; say kind='classification' if they are names"
+            f"{fraction:g}; say {AS_CLASSES} if they are names"
         )
     return "classification"
+
+
+def _warn_of_doubt(texts: list[str], taken_as: str, otherwise: str, where: Where) -> None:
+    warnings.warn(
+        f"{where(0)}: {len(texts)} targets with {len(set(texts))} different whole numbers are "
+        f"taken as {taken_as}; if they are not, say {otherwise}",
+        stacklevel=2,
+    )
 
 
 def _numeric(texts: list[str], numbers: list[float | None], where: Where) -> Targets:
@@ -97,7 +115,7 @@ def _classes(texts: list[str], numbers: list[float | None], where: Where) -> Tar
             if number is None or not number.is_integer():
                 raise ValueError(
                     f"{where(i)}: the target {texts[i]} is no class; classes are names or whole "
-                    "numbers. For numbers to predict, say kind='regression'"
+                    f"numbers. For numbers to predict, say {AS_NUMBERS}"
                 )
             names.append(str(int(texts[i]) if WHOLE.fullmatch(texts[i]) else int(number)))
     classes = natural_order(set(names))

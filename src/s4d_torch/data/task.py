@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -67,7 +67,8 @@ ARENA = Hyperparameters(  # "almost all tasks" of the paper's Long Range Arena
 class Task(Generic[Options]):
     """One task. ``load(options, folder)`` reads it; every field of ``options`` is a flag.
 
-    ``files`` are paths within the data folder that are there once the data is. ``small`` is a
+    ``files`` are paths within the data folder that are there once the data is; of several in a
+    tuple one will do, and the first is the official one. ``small`` is a
     setting for a laptop; ``paper`` the paper's own row, where it has one; ``published`` its
     results by the names of its models, in the unit of ``metric`` (accuracy in per cent).
     """
@@ -83,13 +84,20 @@ class Task(Generic[Options]):
     licence: str = ""
     citation: str = ""
     sources: tuple[Source, ...] = ()
-    files: tuple[str, ...] = ()
+    files: tuple[str | tuple[str, ...], ...] = ()
     paper: Hyperparameters | None = None
     published: Mapping[str, float] = field(default_factory=dict)
 
     def is_here(self, folder: DataFolder) -> bool:
         """Whether the data can be read without a download."""
-        return all((folder.root / name).exists() for name in self.files)
+        return all(there for _, there in self.places(folder))
+
+    def places(self, folder: DataFolder) -> Iterator[tuple[str, bool]]:
+        """Each of ``files`` as it is in the folder, or officially would be; whether it is."""
+        for names in self.files:
+            either = (names,) if isinstance(names, str) else names
+            found = next((name for name in either if (folder.root / name).exists()), None)
+            yield found or either[0], found is not None
 
 
 TASKS: Registry[Task[Any]] = Registry("task")

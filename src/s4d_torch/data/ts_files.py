@@ -107,7 +107,7 @@ def _path_files(path: Path) -> dict[str, Path]:
             )
         path = found[0]
     if not path.is_file():
-        raise MissingDataError(f"there is no file {path}")
+        raise FileNotFoundError(f"there is no file {path}")
     match = re.fullmatch(r"(.+)_(TRAIN|TEST)", path.stem)
     if match is None:
         return {"train": path}
@@ -120,7 +120,7 @@ def _problem_files(options: UcrOptions, folder: DataFolder) -> dict[str, Path]:
     present = sorted({file.stem.removesuffix("_TRAIN") for file in _all_train_files(root)})
     here = f"; here are: {', '.join(present)}" if present else ""
     if not name:
-        raise ValueError(f"name a problem of the archives (problem) or a path{here}")
+        raise ValueError(f"name a problem of the archives (--data.problem) or a path{here}")
     for place in (root / name, *sorted(root.glob("*/"))):
         for file in train_files(place):
             if file.stem == f"{name}_TRAIN":
@@ -138,7 +138,7 @@ def _pair(place: Path, name: str, suffix: str) -> dict[str, Path]:
     files = {part: place / f"{name}_{part.upper()}{suffix}" for part in ("train", "test")}
     for file in files.values():
         if not file.is_file():
-            raise MissingDataError(f"{file} is missing; a problem has _TRAIN and _TEST files")
+            raise FileNotFoundError(f"{file} is missing; a problem has _TRAIN and _TEST files")
     return files
 
 

@@ -2,7 +2,9 @@
 
 ``.ts`` (UCR, UEA and TSER archives): comments (#), a header of ``@name value`` lines up to
 ``@data``, then one case a line: its dimensions, separated by colons, each a list of numbers
-separated by commas, and last the class or the number to predict. Older files (UCR) have no header:
+separated by commas, and last the class or the number to predict. With ``@timeStamps true`` each
+number is a pair, ``(time,number)``; samples are taken as evenly spaced. Older files (UCR) have no
+header:
 one case a line, its class first, then the numbers, separated by white space or commas; missing
 numbers at the end only fill up a shorter series and are cut off.
 """
@@ -21,6 +23,8 @@ from s4d_torch.data.dataset import Array, LabelKind
 
 Missing = Literal["error", "interpolate"]
 NOT_A_NUMBER = frozenset({"?", "nan", ""})
+STAMPED = re.compile(r"\([^()]*,([^(),]*)\)")  # (2016-01-11 17:00:00,19.89)
+BETWEEN_STAMPED = re.compile(r":(?![^()]*\))")  # not the colons within a time
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -41,7 +45,7 @@ class SeriesFile:
     """of every series, as the header says; 0 if it does not"""
 
     def __post_init__(self) -> None:
-        if self.file.suffix == ".ts":
+        if self.file.suffix.lower() == ".ts":
             self._read_header()
 
     def cases(self) -> Iterator[Array]:
@@ -59,7 +63,7 @@ class SeriesFile:
 
     @property
     def is_ts(self) -> bool:
-        return self.file.suffix == ".ts"
+        return self.file.suffix.lower() == ".ts"
 
     # ---- header -------------------------------------------------------------------------------
 
@@ -68,17 +72,12 @@ class SeriesFile:
         for line, text in self._lines():
             if not text.startswith("@"):
                 raise self._error(line, f"{text[:40]!r} before @data; expected '@name value'")
-            name, *values = text[1:].split()
+            name, *values = text[1:].split() or [""]
             if name.lower() == "data":
                 break
             tags[name.lower()] = values
         else:
             raise ValueError(f"{self.file} has no line @data; is it a .ts file?")
-        if _truth(tags, "timestamps"):
-            raise ValueError(
-                f"{self.file} has time stamps (@timeStamps true), which are not supported; "
-                "resample the series evenly and save them without"
-            )
         if _truth(tags, "targetlabel"):
             self.kind = "regression"
         elif not _truth(tags, "classlabel"):
@@ -118,15 +117,15 @@ class SeriesFile:
                 in_data = True
 
     def _ts(self, line: int, text: str) -> tuple[Array, str]:
-        if "(" in text:
-            raise self._error(line, "a series with time stamps, (time, value): not supported")
-        *dimensions, target = text.split(":")
+        *dimensions, target = BETWEEN_STAMPED.split(text) if "(" in text else text.split(":")
         self.dimensions = self.dimensions or len(dimensions)
         if len(dimensions) != self.dimensions:
             raise self._error(
                 line, f"{len(dimensions)} dimensions and a target; expected {self.dimensions}"
             )
-        series = [self._numbers(line, each.split(","), d) for d, each in enumerate(dimensions)]
+        series = [
+            self._numbers(line, self._words(line, each), d) for d, each in enumerate(dimensions)
+        ]
         lengths = sorted({len(each) for each in series})
         if len(lengths) > 1:
             raise self._error(
@@ -135,6 +134,13 @@ class SeriesFile:
         if self.length and lengths[0] != self.length:
             raise self._error(line, f"{lengths[0]} samples; the header says {self.length}")
         return np.stack(series, axis=1), target.strip()
+
+    def _words(self, line: int, dimension: str) -> list[str]:
+        if "(" not in dimension:
+            return dimension.split(",")
+        if STAMPED.sub("", dimension).strip(", "):
+            raise self._error(line, f"{dimension[:40]!r}; expected (time,value),(time,value),...")
+        return STAMPED.findall(dimension)
 
     def _older(self, line: int, text: str) -> tuple[Array, str]:
         target, *words = re.split(r"[,\s]+", text)
@@ -157,7 +163,8 @@ class SeriesFile:
                 raise self._error(
                     line,
                     f"a missing value at time {int(np.argmax(absent))} of dimension {dimension} "
-                    "(counted from 0); fill it, or say missing='interpolate'",
+                    "(counted from 0); fill it, or say missing='interpolate' "
+                    "(--data.missing interpolate)",
                 )
             if absent.all():
                 raise self._error(line, f"dimension {dimension} has no value at all")
