@@ -11,7 +11,6 @@ from rich.console import Console
 import s4d_torch.paper.recipes_tasks  # noqa: F401  (registers the tables by task)
 from s4d_torch.cli.paper_claims import print_claims
 from s4d_torch.paper import (
-    decisions,
     theory,
     theory_costs,
     theory_errata,
@@ -213,50 +212,3 @@ def test_errata_come_after_claims_and_before_findings(monkeypatch: pytest.Monkey
     assert set(names) == {*CLAIMS, *FINDINGS}
     kinds = [(name in ERRATA) + 2 * (name in FINDINGS) for name in names]
     assert kinds == sorted(kinds)
-
-
-def test_the_noise_of_a_comparison_is_that_of_the_whole_column() -> None:
-    seeds = {"S4D-Inv": [30.0, 30.001], "S4D-Lin": [31.0, 31.001], "S4D-Rand": [20.0, 24.0]}
-    results = {"initialization": {row: {"sCIFAR": found} for row, found in seeds.items()}}
-    [gain] = decisions.gains(results, "initialization", [("S4D-Lin", "S4D-Inv")])
-    assert gain.points == pytest.approx(1.0)
-    # variances 0, 0 and 8, pooled 8/3; twice the standard error of a difference of two means
-    assert gain.noise == pytest.approx(2 * (8 / 3) ** 0.5, rel=1e-3)
-
-
-def test_rows_are_alike_only_where_a_difference_would_have_been_seen() -> None:
-    pair = ("ZOH", "S4D")
-    once = {"choices": {"S4D": {"sCIFAR": [50.0]}, "ZOH": {"sCIFAR": [49.0]}}}
-    twice = {"choices": {"S4D": {"sCIFAR": [50.0, 50.2]}, "ZOH": {"sCIFAR": [49.0, 49.2]}}}
-    for rule in (decisions.alike("choices", pair), decisions.competitive("choices", pair)):
-        assert rule(once).holds == "not decided"
-        assert rule(twice).holds == "holds"
-    assert decisions.better("choices", pair[::-1])(once).holds == "not decided"
-    far = {"choices": {"S4D": {"sCIFAR": [50.0]}, "ZOH": {"sCIFAR": [44.0]}}}
-    for rule in (decisions.alike("choices", pair), decisions.competitive("choices", pair)):
-        assert rule(far).holds == "fails"
-    assert decisions.competitive("choices", pair[::-1])(far).holds == "holds"
-
-
-def test_an_average_counts_the_columns_that_both_have() -> None:
-    rule = decisions.better_on_average("lra", ("S4D-Inv", "Transformer"), by=30.0)
-    ours = {"ListOps": [60.0], "Text": [80.0], "Image": [80.0]}
-    theirs = {"ListOps": [36.0], "Text": [40.0]}
-    found = rule({"lra": {"S4D-Inv": ours, "Transformer": theirs}})
-    assert found.holds == "holds"
-    assert found.effect.startswith("+32.0 in the mean of 2 of 6 columns; S4D-Inv vs Transformer")
-    assert rule({"lra": {"S4D-Inv": theirs, "Transformer": ours}}).holds == "fails"
-    assert rule({"lra": {"S4D-Inv": ours}}).holds == "not decided"
-
-
-def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
-    kept, fallen = ([60.0], [57.0]), ([50.0], [30.0])
-
-    def verdict(**rows: tuple[list[float], list[float]]) -> str:
-        scores = {row: {"16000 Hz": full, "8000 Hz": half} for row, (full, half) in rows.items()}
-        return decisions.half_the_rate_is_enough({"speech-rates": scores}).holds
-
-    assert verdict(S4D=kept, ConvNet=fallen) == "holds"
-    assert verdict(S4D=fallen, ConvNet=fallen) == "fails"
-    assert verdict(S4D=kept, ConvNet=kept) == "fails"
-    assert verdict(S4D=kept) == verdict() == "not decided"

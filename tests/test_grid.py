@@ -142,6 +142,18 @@ def test_bad_options_are_refused(tmp_path: Path, folders: dict[str, Any]) -> Non
             run_grid([tiny()], tmp_path, **folders, **wrong)
 
 
+@pytest.mark.parametrize("which", ["results", "work"])
+def test_a_folder_that_takes_nothing_is_refused_before_anything_runs(
+    which: str, tmp_path: Path, folders: dict[str, Any]
+) -> None:
+    (tmp_path / "file").touch()
+    given = {"results": tmp_path / "results", **folders, which: tmp_path / "file" / "inside"}
+    notes = Notes()
+    with pytest.raises(OSError, match=r"cannot write into .*inside \(.*irectory.*\); choose"):
+        run_grid([tiny()], **given, watch=notes)
+    assert notes.started_keys == []
+
+
 def test_experiments_take_turns() -> None:
     def of(task: str, seed: int, d_model: int) -> Experiment:
         config = Config(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,9 +22,9 @@ from s4d_torch.nn.pretrained import write_atomically
 from s4d_torch.paper.effort import seconds_per_mode_step
 from s4d_torch.paper.engines import run_one
 from s4d_torch.paper.experiment import read_result as read
-from s4d_torch.paper.figures import FIGURES, save_figure
+from s4d_torch.paper.figures import FIGURES, FORMATS, save_figure
 from s4d_torch.paper.grid import run_grid
-from s4d_torch.paper.recipes import RECIPES
+from s4d_torch.paper.recipes import RECIPES, Recipe
 from s4d_torch.paper.report import all_results, make_report
 from s4d_torch.paper.static import STATIC
 from s4d_torch.paper.watch import Durations, duration, grid_view
@@ -63,30 +64,38 @@ class List(Shared):
         found = {e.key: read(self.results, e.key) for many in wanted.values() for e in many}
         done = [read(self.results, path.stem) for path in sorted(self.results.glob("*.json"))]
         past = Durations([r for r in done if r]) or Durations([], seconds_per_mode_step())
-        table = Table("name", "what", "data", "runs done", "time left", box=box.SIMPLE)
-        table.columns[0].no_wrap = True
+        table = Table("name", "what, and its data", "runs done", "time left", box=box.SIMPLE)
+        for column in (0, 2, 3):
+            table.columns[column].no_wrap = True
         for name, recipe in RECIPES.items():
             left = [e for e in wanted[name] if found[e.key] is None]
             counts = f"{len(wanted[name]) - len(left)} of {len(wanted[name])}"
             shown = f"about {duration(sum(map(past.of, left)))}" if left else "–"
             tasks = ", ".join(dict.fromkeys(column.task for column in recipe.columns))
-            table.add_row(name, f"{recipe.title} ({recipe.where})", tasks, counts, shown)
+            table.add_row(name, f"{recipe.title} ({recipe.where})\n{tasks}", counts, shown)
         for name, make in STATIC.items():
-            table.add_row(name, f"{make().title} ({make().where})", "none", "", "–")
+            table.add_row(name, f"{make().title} ({make().where})\nno data", "", "none")
+        for name, draw in FIGURES.items():
+            first = (draw.__doc__ or "").partition("\n")[0]
+            table.add_row(name, f"Figure. {first}\nno data", "", "seconds")
         console.print(table)
         say(console, f"scale {self.scale}; times are those of one process, after another")
         for name in dict.fromkeys(c.task for recipe in RECIPES.values() for c in recipe.columns):
             here = "here" if TASKS[name].is_here(self.data) else "missing"
             say(console, f"data {name}: {TASKS[name].size}; {here}")
-        say(console, f"figures (s4d figure NAME --out FILE): {', '.join(FIGURES)}")
+        say(console, "s4d paper run NAME runs a table or draws a figure")
 
 
 @dataclass(frozen=True)
 class Run(Shared):
-    """Run the experiments of tables that have no result yet; goes on after any interruption."""
+    """Run the experiments of tables that have no result yet; goes on after any interruption.
+
+    Figures are drawn into the folder of the report, as .png, .svg and .pdf; tables that need no
+    training are printed.
+    """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """tables to run, or 'all'"""
+    """tables and figures as 's4d paper list' shows them, or 'all' for all tables"""
     tasks: tuple[str, ...] = ()
     """only the columns of these tasks"""
     rows: tuple[str, ...] = ()
@@ -108,20 +117,30 @@ class Run(Shared):
         names = list(RECIPES) if self.names == ("all",) else list(self.names)
         if not names:
             raise UsageError(f"name a table, or 'all'; there are: {', '.join(RECIPES)}")
+        _require("table or figure", names, [*RECIPES, *STATIC, *FIGURES, "all"])
         for name in names:
-            if name not in RECIPES:
-                raise UsageError(unknown("table", name, [*RECIPES, "all"]))
+            if name in STATIC:
+                console.print(_static(name))
+            elif name in FIGURES:
+                for ending in FORMATS:
+                    save_figure(name, self.out / "figures" / f"{name}{ending}")
+                say(console, f"wrote {self.out / 'figures' / name}: {', '.join(FORMATS)}")
+        if recipes := [RECIPES[name] for name in names if name in RECIPES]:
+            self._run_tables(recipes, console)
+
+    def _run_tables(self, recipes: Sequence[Recipe], console: Console) -> None:
+        cells = [(recipe, row, column) for recipe in recipes for row, column in recipe.cells()]
+        _require("task", self.tasks, dict.fromkeys(column.task for *_, column in cells))
+        _require("row", self.rows, dict.fromkeys(row for _, row, _ in cells))
         experiments = [
             recipe.experiment(row, column, self.scale, seed)
             for seed in self.seeds
-            for recipe in (RECIPES[name] for name in names)
-            for column in recipe.columns
-            for row in recipe.rows
+            for recipe, row, column in cells
             if (not self.tasks or column.task in self.tasks) and (not self.rows or row in self.rows)
         ]
         if not experiments:
             raise UsageError("no experiment is left with these --tasks and --rows")
-        run_grid(
+        done = run_grid(
             experiments,
             self.results,
             data=self.data,
@@ -134,6 +153,25 @@ class Run(Shared):
             # the script for Slurm goes to standard output alone
             watch=None if self.engine == "slurm" else grid_view(console),
         )
+        if self.engine == "slurm" and len(done) == len({each.key for each in experiments}):
+            say(Console(stderr=True), f"nothing to submit: all {len(done)} experiments are done")
+
+
+def _require(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise UsageError(unknown(kind, name, known))
+
+
+def _static(name: str) -> Table:
+    made = STATIC[name]()
+    table = Table(*made.header, title=f"{made.title} ({made.where})", box=box.SIMPLE)
+    for column in table.columns:
+        column.overflow = "fold"  # on a narrow terminal no word is lost
+    for row in made.rows:
+        table.add_row(*row)
+    return table
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def line_chart(
         f'aria-label="{escape(title)}"><title>{escape(title)}</title>'
     ]
     for value in y_ticks:
-        shown = f"{value:.0%}" if percent else f"{value:g}"
+        shown = f"{100 * value:.4g}%" if percent else f"{value:g}"
         y = up(value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>')
@@ -71,8 +71,8 @@ def line_chart(
 def legend(names: Sequence[str]) -> str:
     """The names of the lines beside a short piece of each."""
     items = "".join(
-        f'<li><svg viewBox="0 0 32 8" aria-hidden="true"><path class="line s{i % 8}" '
-        f'stroke-dasharray="{DASHES[i % 8]}" d="M0 4H32"/></svg>{escape(name)}</li>'
+        f'<li><svg viewBox="0 0 32 8" aria-hidden="true"><path {_style(i)} d="M0 4H32"/></svg>'
+        f"{escape(name)}</li>"
         for i, name in enumerate(names)
     )
     return f'<ul class="legend">{items}</ul>'
@@ -105,5 +105,12 @@ def _path(line: Line, index: int, across, up) -> str:  # type: ignore[no-untyped
             pen = "L"
         else:
             pen = "M"
-    style = f'class="line s{index % 8}" stroke-dasharray="{DASHES[index % 8]}"'
-    return f'<path {style} d="{"".join(commands)}"><title>{escape(line.name)}</title></path>'
+    return (
+        f'<path {_style(index)} d="{"".join(commands)}"><title>{escape(line.name)}</title></path>'
+    )
+
+
+def _style(index: int) -> str:
+    """Colour and dashes: after eight lines the colours come again, with other dashes."""
+    dashes = DASHES[(index + index // 8) % 8]
+    return f'class="line s{index % 8}" stroke-dasharray="{dashes}"'

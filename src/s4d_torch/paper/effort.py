@@ -54,14 +54,15 @@ def _data(config: Config) -> tuple[float, float]:
     """(sequences to learn from, samples of each)."""
     task, options = config.task, config.data
     sequences, length = float(SEQUENCES.get(task, FEW)), float(TASKS[task].length or FEW)
-    if task == "listops" and options.source == "nyu":
-        sequences, length = SHORT_LISTOPS
+    if task == "listops":
+        made_here = (options.n_train, options.max_length)
+        sequences, length = SHORT_LISTOPS if options.source == "nyu" else made_here
     if task == "sc35":
         sequences *= len(options.words) / WORDS if options.words else 1.0
         length = float(options.sample_rate)
     if task in ("pathfinder", "pathx"):
         sequences = LEARNED_FROM * options.count
-    if task == "text":
+    if task in ("text", "retrieval"):
         length = min(length, options.max_length)
     return min(sequences, config.training.train_size or sequences), length
 

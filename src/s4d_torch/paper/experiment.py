@@ -64,6 +64,11 @@ class Result:
         """The test score, in the unit of the task's metric."""
         return float(self.summary["test"][self.summary["metric"]])
 
+    def is_whole(self) -> bool:
+        """Whether all scores are there that tables and times are made of, as numbers."""
+        scores = (self.test, self.summary["validation"], self.summary["wall_seconds"])
+        return all(isinstance(score, int | float) for score in (*scores, *self.measured.values()))
+
 
 @MEASURES.register("half-rate")
 def half_rate(run: Run, data: DataFolder) -> float:
@@ -89,8 +94,9 @@ def read_result(results: Path, key: str) -> Result | None:
     if not path.is_file():
         return None
     try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        found = Result(**json.loads(path.read_text(encoding="utf-8")))
+        return found if found.error is not None or found.is_whole() else None
+    except (ValueError, TypeError, KeyError):
         return None
 
 

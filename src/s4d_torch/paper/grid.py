@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.paper.engines import ENGINES_OF_GRID, Plan, run_one
@@ -57,6 +58,8 @@ def run_grid(
     watch = watch or Watch()
     memory = None if memory_gb is None else 1e9 * memory_gb
     plan = Plan(tuple(left), results, data, work, watch, workers, memory, address)
+    for folder in (results, work) if left else ():
+        _require_writable(folder)
     watch.begin(list(wanted.values()), list(done.values()))
     try:
         if left:
@@ -65,6 +68,17 @@ def run_grid(
         watch.close()
     found = (read_result(results, key) for key in wanted)
     return [result for result in found if result is not None]
+
+
+def _require_writable(folder: Path) -> None:
+    """Said here once, rather than by every worker after its first epoch."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(b"0" * 4096)
+            file.flush()
+    except OSError as error:
+        raise OSError(f"cannot write into {folder} ({error.strerror}); choose another") from error
 
 
 def interleave(experiments: Sequence[Experiment]) -> list[Experiment]:

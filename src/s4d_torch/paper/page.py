@@ -10,8 +10,10 @@ from pathlib import Path
 
 from s4d_torch.nn.pretrained import write_atomically
 
-# 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed]
-NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?")
+# 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed], (0.001, 0.1)
+NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?|\([\d.]+, [\d.]+\)")
+# Tables that are printed otherwise: in small letters, and over several sheets of paper.
+WIDE, LONG = 12, 25
 
 
 class Page:
@@ -46,8 +48,10 @@ class Page:
             "<tr>" + "".join(f"<td{_align(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>"
             for row in rows
         )
+        kinds = " ".join(["wide"] * (len(header) > WIDE) + ["long"] * (len(rows) > LONG))
         self._parts.append(
-            f'<div class="scroll" tabindex="0"><table><caption>{escape(caption)}</caption>'
+            f'<div class="scroll" tabindex="0"><table class="{kinds}">'
+            f"<caption>{escape(caption)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 

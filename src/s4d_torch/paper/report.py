@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from s4d_torch.data.task import TASKS
 from s4d_torch.paper import decisions, recipes_tasks  # noqa: F401  (each registers what it holds)
 from s4d_torch.paper.claims import Claim, Results, judge
 from s4d_torch.paper.document import (
@@ -18,11 +18,13 @@ from s4d_torch.paper.document import (
     Picture,
     Table,
 )
-from s4d_torch.paper.experiment import read_result
+from s4d_torch.paper.experiment import Result, read_result
+from s4d_torch.paper.figures import FIGURES
 from s4d_torch.paper.recipes import RECIPES, Column, Recipe
 from s4d_torch.paper.scales import describe
 from s4d_torch.paper.static import STATIC
 from s4d_torch.paper.tables import Cell, cell, curves, digits_of
+from s4d_torch.paper.watch import label, outcome
 
 INTRODUCTION = (
     'The tables and figures of "On the Parameterization and Initialization of Diagonal State '
@@ -51,11 +53,17 @@ def make_report(
     document.add(*claim_blocks(all_results(results, scale, seeds)))
     if pictures:
         document.add(Heading("Figures"))
-        document.add(*(Picture(file, file.stem.replace("-", " ")) for file in pictures))
+        document.add(*(Picture(file, _caption(file.stem)) for file in pictures))
     document.add(Heading("Machine and commands"), *_surroundings(results, scale, seeds))
     if empty:
         document.add(Paragraph(f"Not run at this scale: {', '.join(empty)}."))
     return document
+
+
+def _caption(figure: str) -> str:
+    """What a figure shows, by the description beside its definition."""
+    drawn = FIGURES.get(figure)
+    return f"{figure}: {' '.join((drawn.__doc__ or '').split())}" if drawn else figure
 
 
 def table_blocks(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]) -> list[Block]:
@@ -85,8 +93,9 @@ def table_blocks(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]
         column = recipe.columns[i]
         lines = curves(recipe, column, results, scale, seeds)
         if lines and column.value in ("test", "validation"):
-            score = "validation score"
-            blocks.append(Chart(lines, "epoch", score, f"{recipe.title}: {column.name}"))
+            metric, caption = TASKS[column.task].metric, f"{recipe.title}: {column.name}"
+            percent = metric == "accuracy"
+            blocks.append(Chart(lines, "epoch", f"validation {metric}", caption, percent))
     return blocks
 
 
@@ -132,6 +141,7 @@ def claim_blocks(results: Results) -> list[Block]:
         statement = stated.statement
         if isinstance(stated, Claim) and stated.right:
             statement = f"printed: {statement} Right: {stated.right}"
+        statement = f"{statement} ({stated.where})"
         rows.append([verdict.holds, statement, f"{verdict.effect} {verdict.detail}".strip()])
     counts = {
         holds: sum(row[0] == holds for row in rows) for holds in dict.fromkeys(r[0] for r in rows)
@@ -142,24 +152,23 @@ def claim_blocks(results: Results) -> list[Block]:
 
 
 def _surroundings(results: Path, scale: str, seeds: Sequence[int]) -> list[Block]:
-    seen: dict[str, Any] = {}
-    hours = 0.0
+    seen: dict[str, Result] = {}
     for recipe in RECIPES.values():
         for experiment in recipe.experiments(scale, seeds):
             result = read_result(results, experiment.key)
-            if result is not None and result.error is None:
+            if result is not None:
                 seen[result.key] = result
+    failed = [seen.pop(key) for key, result in list(seen.items()) if result.error is not None]
     hours = sum(r.summary["wall_seconds"] for r in seen.values()) / 3600
     machines = {
         f"{r.environment['platform']}, {r.environment['cores']} cores, "
         f"torch {r.environment['torch']}, s4d-torch {r.environment['s4d_torch']}"
         for r in seen.values()
     }
-    listed = " ".join(map(str, seeds))
+    listed, commands = " ".join(map(str, seeds)), ("run all", "report")
     return [
         Paragraph(f"{len(seen)} runs, {hours:.1f} hours of one process in all."),
         *(Paragraph(machine) for machine in sorted(machines)),
-        Code(
-            f"s4d paper run all --scale {scale} --seeds {listed}\ns4d paper report --scale {scale}"
-        ),
+        *(Paragraph(f"{label(result.config)}: {outcome(result)}") for result in failed),
+        Code("\n".join(f"s4d paper {do} --scale {scale} --seeds {listed}" for do in commands)),
     ]

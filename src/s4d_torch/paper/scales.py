@@ -35,8 +35,14 @@ class Reduction:
 
 
 _SMALL = {"d_model": 64, "n_layers": 4, "d_state": 32}
+_SLIM = {**_SMALL, "d_model": 32}  # for sequences of thousands of samples
+_SOME_IMAGES = {"epochs": 6, "train_size": 8000, "eval_size": 2000}
+_SOME_WINDOWS = {"epochs": 10, "train_size": 2500, "eval_size": 600}
+_SOME_CLIPS = {"epochs": 8, "train_size": 3000, "eval_size": 1000}
+_COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
+_SHORT_LISTS = {"min_length": 200, "max_length": 800}
 _TINY = {"d_model": 32, "n_layers": 2, "d_state": 32}
-_NARROW = {**_TINY, "d_model": 16}  # for sequences of thousands of samples
+_NARROW = {**_TINY, "d_model": 16}
 _FEW_WINDOWS = {"epochs": 4, "train_size": 800, "eval_size": 300, "batch_size": 16}
 _EASY_CURVES = {"contour_length": 6, "distractors": 0, "paddles": 0}  # what little data can teach
 _FEW_CLIPS = {"train_size": 800, "eval_size": 400}
@@ -44,17 +50,17 @@ _FEW_WORDS = ("down", "left", "right", "up")
 
 REDUCTIONS: dict[str, dict[str, Reduction]] = {
     "small": {
-        "scifar": Reduction(model=_SMALL, training={"epochs": 8}),
-        "image": Reduction(model=_SMALL, training={"epochs": 8}),
-        "sc35": Reduction(model={**_SMALL, "d_model": 32}, training={"epochs": 15}),
-        "bidmc-hr": Reduction(model={**_SMALL, "d_model": 32}, training={"epochs": 15}),
-        "bidmc-rr": Reduction(model={**_SMALL, "d_model": 32}, training={"epochs": 15}),
-        "bidmc-spo2": Reduction(model={**_SMALL, "d_model": 32}, training={"epochs": 15}),
-        "listops": Reduction(model=_SMALL, training={"epochs": 5, "train_size": 20000}),
-        "text": Reduction({"max_length": 2048}, _SMALL, {"epochs": 5, "train_size": 10000}),
-        "retrieval": Reduction({}, _SMALL, {"epochs": 3, "train_size": 10000}),
-        "pathfinder": Reduction({"count": 50000}, _SMALL, {"epochs": 8}),
-        "pathx": Reduction({"count": 5000}, {**_SMALL, "d_model": 32}, {"epochs": 8}),
+        "scifar": Reduction({}, _SMALL, _SOME_IMAGES),
+        "image": Reduction({}, _SMALL, _SOME_IMAGES),
+        "sc35": Reduction({"words": _COMMANDS}, _SLIM, _SOME_CLIPS),
+        "bidmc-hr": Reduction({}, _SLIM, _SOME_WINDOWS),
+        "bidmc-rr": Reduction({}, _SLIM, _SOME_WINDOWS),
+        "bidmc-spo2": Reduction({}, _SLIM, _SOME_WINDOWS),
+        "listops": Reduction(_SHORT_LISTS, _SMALL, {"epochs": 5, "train_size": 8000}),
+        "text": Reduction({"max_length": 1024}, _SMALL, {"epochs": 5, "train_size": 10000}),
+        "retrieval": Reduction({"max_length": 1000}, _SMALL, {"epochs": 3, "train_size": 10000}),
+        "pathfinder": Reduction({"count": 20000}, _SMALL, {"epochs": 5}),
+        "pathx": Reduction({"count": 2000}, _SLIM, {"epochs": 6}),
     },
     "tiny": {
         "scifar": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
@@ -67,7 +73,9 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
         "text": Reduction(
             {"max_length": 1024}, _TINY, {"epochs": 3, "train_size": 4000, "eval_size": 1000}
         ),
-        "retrieval": Reduction({}, _TINY, {"epochs": 2, "train_size": 2000, "eval_size": 1000}),
+        "retrieval": Reduction(
+            {"max_length": 1000}, _TINY, {"epochs": 2, "train_size": 2000, "eval_size": 1000}
+        ),
         "pathfinder": Reduction({"count": 10000, **_EASY_CURVES}, _TINY, {"epochs": 6}),
         "pathx": Reduction({"count": 400}, _NARROW, {"epochs": 4, "batch_size": 16}),
     },
@@ -75,7 +83,10 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
 
 # What the ablations change further: so small a model of speech learns nothing at its last position.
 _HEARD = Reduction({"sample_rate": 8000}, {"pooling": "mean"}, {"epochs": 8})
-ABLATIONS: dict[tuple[str, str], Reduction] = {("sc35", "tiny"): _HEARD}
+ABLATIONS: dict[tuple[str, str], Reduction] = {
+    ("sc35", "small"): Reduction({"sample_rate": 8000}),
+    ("sc35", "tiny"): _HEARD,
+}
 
 
 def reduction(task: str, scale: str) -> Reduction:

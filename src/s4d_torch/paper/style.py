@@ -39,6 +39,7 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8.0,
     "svg.hashsalt": "s4d-torch",
+    "pdf.fonttype": 42,  # letters as TrueType, which printers and journals take
 }
 
 # The diagonal starts: the paper's name, and its colour in every figure.

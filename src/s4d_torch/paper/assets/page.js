@@ -5,11 +5,11 @@ const keyOf = (row, column) => {
   const number = parseFloat(text.replace(/[,\s]/g, "").replace("−", "-"));
   return Number.isNaN(number) ? text : number;
 };
-const compare = (a, b) => {
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  if (typeof a === "number") return -1;
-  if (typeof b === "number") return 1;
-  return a.localeCompare(b);
+// Whichever way a column is sorted, what is no number, as a dash for no run, stays below.
+const compare = (a, b, sign) => {
+  const words = (typeof a !== "number") - (typeof b !== "number");
+  if (words) return words;
+  return sign * (typeof a === "number" ? a - b : a.localeCompare(b));
 };
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => {
@@ -21,7 +21,8 @@ for (const button of document.querySelectorAll("th button")) {
     const sign = direction === "ascending" ? 1 : -1;
     const body = table.tBodies[0];
     const rows = [...body.rows];
-    rows.sort((a, b) => sign * compare(keyOf(a, heading.cellIndex), keyOf(b, heading.cellIndex)));
+    const column = heading.cellIndex;
+    rows.sort((a, b) => compare(keyOf(a, column), keyOf(b, column), sign));
     body.append(...rows);
   });
 }
