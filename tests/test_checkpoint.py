@@ -1,6 +1,8 @@
 """Checkpoints and run folders: whole or not there, verified, and nobody else's."""
 
 import errno
+import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -258,6 +260,66 @@ def test_another_config_is_refused_with_the_difference(tmp_path: Path) -> None:
     assert "\n  model.d_state: 4 -> 6\n  optimizer.milestones: [0.6, 0.85] -> [0.5]\n" in told
     assert "name another folder" in told
     assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_data_that_has_changed_under_a_run_is_refused(tmp_path: Path) -> None:
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    (tmp_path / "summary.json").unlink()  # as if it were not finished
+    before = (tmp_path / "signature.json").read_bytes()
+    for change, told in ({"outputs": 3}, "2 -> 3"), ({"input_scale": (2.0,)}, "[1.0] -> [2.0]"):
+        data = small_data()
+        other = replace(data, signature=replace(data.signature, **change))
+        with pytest.raises(OtherConfigError) as refusal:
+            train_on(other, CONFIG, out=tmp_path, device="cpu")
+        assert f"the data has changed since the run in {tmp_path} began:\n" in str(refusal.value)
+        assert f"\n  {next(iter(change))}: {told}\nput it back" in str(refusal.value)
+        assert (tmp_path / "signature.json").read_bytes() == before
+    data = small_data()
+    nearly = replace(data.signature, input_scale=(1.0 + 1e-9,))  # computed on another machine
+    train_on(replace(data, signature=nearly), CONFIG, out=tmp_path, device="cpu")
+
+
+def test_a_finished_run_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+
+    def refuse(self: RunFolder) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(RunFolder, "locked", refuse)
+    assert train_on(small_data(), CONFIG, out=tmp_path, device="cpu").summary == done.summary
+
+
+def test_a_score_that_is_no_number_is_null_in_the_summary(tmp_path: Path) -> None:
+    data = small_data(sizes=(40, 12, 1))  # of one class there is no auroc
+    train_on(data, CONFIG, out=tmp_path, device="cpu")
+
+    def never(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    written = json.loads((tmp_path / "summary.json").read_text(), parse_constant=never)
+    assert written["test"]["auroc"] is None
+    assert math.isnan(Run.load(tmp_path).summary["test"]["auroc"])
+
+
+def test_others_may_read_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "any").mkdir()  # with the permissions of this user's folders
+    place = save_checkpoint(tmp_path / "checkpoints", checkpoint(1), {})
+    assert place.stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
+def test_best_weights_that_are_gone_are_missed(tmp_path: Path) -> None:
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    (tmp_path / "summary.json").unlink()
+    shutil.rmtree(tmp_path / "best")
+    with pytest.raises(FileNotFoundError, match=r"best is gone, which had the weights of epoch"):
+        train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+
+
+def test_damaged_scores_are_named(tmp_path: Path) -> None:
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    (tmp_path / "metrics.csv").write_text("epoch;step\n1;2\n")
+    with pytest.raises(ValueError, match=r"metrics.csv is damaged"):
+        Run.load(tmp_path)
 
 
 def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ def test_evaluation_of_other_splits_and_options(
     (found,) = objects(capsys)
     assert found["sequences"] == 200 + 180 + 359  # the run's --training.train-size holds
     assert found["data"] == {"split_seed": 3}
+    assert main(["evaluate", digits, "--json", "--task", "digits", "--split", "train"]) == 0
+    assert objects(capsys)[0]["sequences"] == 200  # named or not, it is the task of the run
     assert main(["evaluate", digits, "--data.split-sed", "3"]) == 2
     assert "--data.split-seed INT" in capsys.readouterr().err
 
@@ -358,11 +360,13 @@ def test_text_becomes_tokens(
         ("text.npy", np.array(["a"]), "holds <U1; expected numbers"),
         ("hole.npy", np.array([[1.0, 2.0], [np.nan, 1.0]]), "feature 0 of sample 1 is no finite"),
         ("empty.npy", np.zeros((0, 2)), "without any samples"),
+        ("none.npy", np.zeros((0, 7, 2)), "none.npy holds no sequence"),
         ("broken.npy", b"nothing", "cannot be read as NumPy's .npy"),
         ("wide.csv", b"1,2,3\n", "3 columns of values (1, 2, 3); the run was trained on 2"),
         ("word.csv", b"a,b\n1,x\n", "word.csv:2: 'x' is no number"),
         ("ragged.csv", b"1,2\n3\n", "ragged.csv:2: 1 cells; expected 2"),
         ("empty.csv", b"", "is empty"),
+        ("header.csv", b"a,b\n", "header.csv holds no sequence"),
         ("notes.doc", b"1,2\n", "cannot be read; expected .wav"),
         ("mute.wav", b"RIFF", "not a wav file"),
     ],

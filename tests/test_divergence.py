@@ -1,9 +1,11 @@
 """Numbers that are none: the run stops and says where they began, or leaves the batch out."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.optim import AdamW
@@ -84,6 +86,21 @@ def test_bad_batches_can_be_skipped_and_leave_no_trace(norm: str) -> None:
     assert all("the output of encoder; the batch was skipped" in text for text in messages)
     assert sum(math.isnan(loss) for loss in losses) == 3
     assert all(math.isfinite(row["validation_loss"]) for row in done.rows)
+
+
+def test_a_value_whose_square_overflows_spoils_no_statistics() -> None:
+    """The variance of the batch is infinite then, and what is divided by it 0: the loss is fine."""
+    data, config = small_data(), small_config(model={"norm": "batch"})
+    row = np.array(data.train.inputs[0].values)
+    row[11] = 1e25
+    huge = replace(data.train, inputs=(replace(data.train.inputs[0], values=row),))
+    data = replace(data, train=huge)
+    with pytest.raises(DivergenceError, match=r"^step \d: .* first that is not finite is the "):
+        train_on(data, config, device="cpu")
+    skipping = replace(config, training=replace(config.training, skip_bad_batches=True))
+    done = train_on(data, skipping, device="cpu")
+    assert done.summary["skipped"] == 3
+    assert all(torch.isfinite(x).all() for x in done.model.state_dict().values())
 
 
 def test_skipping_has_an_end() -> None:

@@ -23,6 +23,7 @@ from s4d_torch.training import (
     Reporter,
     Run,
     default_config,
+    loop,
     train,
     train_on,
 )
@@ -84,6 +85,28 @@ def test_it_learns_reports_every_step_and_keeps_the_best() -> None:
     assert run.summary["validation"] == max(scores)
     assert run.summary["best_epoch"] == 1 + scores.index(max(scores))
     assert run.evaluate(data, split="validation").scores["accuracy"] == max(scores)
+
+
+def test_the_time_left_forgets_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In it much is loaded and compiled: a minute here, where the others take a second."""
+    diary = Diary()
+
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    clock, step = Clock(), Trainer._step
+
+    def slow(self: Trainer, parts: Any, count: int) -> None:
+        step(self, parts, count)
+        clock.now += 60.0 if self.standing.step == 0 else 1.0
+
+    monkeypatch.setattr(Trainer, "_step", slow)
+    monkeypatch.setattr(loop, "time", clock)
+    train_on(small_data(), small_config(training={"epochs": 2}), device="cpu", reporter=diary)
+    assert [now.seconds_left for now in diary.steps][1:] == [float(n) for n in range(14, -1, -1)]
 
 
 def test_the_seed_decides_everything() -> None:

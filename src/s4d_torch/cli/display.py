@@ -14,6 +14,7 @@ from typing import Any
 from rich import progress
 from rich.console import Console
 
+from s4d_torch.training.folder import finite
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.progress import Progress, Reporter
 
@@ -47,16 +48,8 @@ def _two_digits(x: float) -> str:
 
 
 def as_json(content: Mapping[str, Any]) -> str:
-    """One line of JSON; what is no finite number is null, as JSON has no other name for it."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): plain(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps(plain(content), default=str)
+    """One line of JSON; what is no finite number is null."""
+    return json.dumps(finite(content), default=str)
 
 
 class Final(Reporter):

@@ -192,7 +192,7 @@ def _rows(config: Config, out: Path, found: Mapping[str, Any]) -> list[tuple[str
         ("epochs", str(training.epochs)),
         ("steps", steps),
         ("learning rate", f"{optimizer.lr:g}, {optimizer.schedule}"),
-        ("device", f"{found['device']}, {found['threads']} threads, {training.precision}"),
+        ("device", f"{found['device']}, {count(found['threads'], 'thread')}, {training.precision}"),
         ("run", str(out)),
         ("a step takes", amount(found["seconds_per_step"])),
         ("memory", f"{_bytes(found['peak_bytes'])} at the peak of the process"),

@@ -80,7 +80,8 @@ class Evaluate:
         if folder is None:
             return tyro.cli(Evaluate, prog="s4d evaluate", args=list(others))
         config = RunFolder(folder).config()
-        if other := value_of("--task", others):
+        other = value_of("--task", others)
+        if other and other != config.task:  # its own task goes with the options of the run
             task, options = found_task(other)
             training = replace(config.training, train_size=None, eval_size=None)
             config = replace(config, task=task.name, data=options, training=training)

@@ -33,7 +33,11 @@ class Predict:
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """the folder that 's4d train' made"""
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE ...")]
+    files: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)"),
+    ]
     """what to predict from; for a run on pairs, the two of each pair one after the other"""
     rate: Annotated[
         float | None,

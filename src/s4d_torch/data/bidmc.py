@@ -254,9 +254,9 @@ for _column, (_name, _number, _summary) in enumerate(
                 norm="layer",
                 batch_size=32,
                 epochs=500,
-                schedule="step",  # halved every 100 epochs
+                schedule="step",
                 decay=0.5,
-                period=0.2,
+                period=100 / 450,  # every 100 of the epochs that follow the warm-up's 50
             ),
             small=replace(
                 LAPTOP,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,8 +55,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, by
     }
     described = json.dumps(manifest, sort_keys=True)
     sealed = json.dumps({"manifest": described, "sha256": sha256(described.encode()).hexdigest()})
-    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+    temporary = folder / f".writing-{os.getpid()}"
     try:
+        temporary.mkdir()  # not tempfile's, which nobody else may read, as a team may want to
         for name, content in {**contents, MANIFEST: sealed.encode()}.items():
             _write(temporary / name, content)
         if place.exists():  # damaged, or we would not write it again

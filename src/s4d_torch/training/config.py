@@ -72,9 +72,9 @@ class OptimizerConfig:
     decay: float = 0.1
     """factor of the schedules step and multistep"""
     period: float = 0.3
-    """part of all steps between two decays of the schedule step"""
+    """part of the steps after the warm-up between two decays of the schedule step"""
     milestones: tuple[float, ...] = (0.6, 0.85)
-    """parts of all steps after which the schedule multistep decays"""
+    """parts of the steps after the warm-up at which the schedule multistep decays"""
     clip: float | None = None
     """largest norm of the gradient"""
     accumulate: int = 1
@@ -83,13 +83,15 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise ValueError(unknown("schedule", self.schedule, SCHEDULES))
-        _at_least(self, "lr", "weight_decay", "decay", low=0.0)
+        _at_least(self, "lr", "ssm_lr", "weight_decay", "decay", low=0.0)
         _at_least(self, "accumulate", low=1)
         if not 0 <= self.warmup < 1:
             raise ValueError(f"warmup must be in [0, 1), a part of all steps, got {self.warmup}")
         if not 0 < self.period <= 1:
-            raise ValueError(f"period must be in (0, 1], a part of all steps, got {self.period}")
-        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"period must be in (0, 1], a part of the steps, got {self.period}")
+        if not all(0 <= part <= 1 for part in self.milestones):
+            raise ValueError(f"milestones are parts of the steps, 0 to 1, got {self.milestones}")
+        if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be positive, got {self.clip}; leave it out not to clip")
 
 
@@ -116,9 +118,9 @@ class TrainingConfig:
     ema: float | None = None
     """keep a moving average of the weights with this decay (say 0.999) and judge that"""
     train_size: int | None = None
-    """use only the first so many training sequences"""
+    """learn from so many training sequences at most"""
     eval_size: int | None = None
-    """use only the first so many validation and test sequences"""
+    """judge by so many validation and test sequences at most"""
     skip_bad_batches: bool = False
     """leave out a batch whose loss or gradient is not finite, rather than stop"""
 
@@ -126,6 +128,8 @@ class TrainingConfig:
         if self.metric not in ("auto", *METRICS):
             raise ValueError(unknown("metric", self.metric, ("auto", *METRICS)))
         _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be a number from 0 to 2^63 - 1, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         if not 0 <= self.rate_jitter < math.inf:
@@ -256,7 +260,9 @@ def _at_least(config: Any, *names: str, low: float) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and not value >= low:
-            raise ValueError(f"{name} must be at least {low}, got {value}")
+            raise ValueError(f"{name} must be at least {low:g}, got {value}")
+        if value == math.inf:
+            raise ValueError(f"{name} must be finite, got {value}")
 
 
 def with_training(config: Config, **changes: Any) -> Config:

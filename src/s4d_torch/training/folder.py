@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import platform
 import subprocess
@@ -23,6 +24,7 @@ from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import WEIGHTS, write_atomically
+from s4d_torch.training.checkpoint import newest_step
 from s4d_torch.training.config import Config, differences
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
@@ -30,7 +32,7 @@ METRICS, SUMMARY, BEST = "metrics.csv", "summary.json", "best"
 
 
 class OtherConfigError(ValueError):
-    """A folder that holds a run of another config; the message shows where they differ."""
+    """A folder that holds a run of another config or on other data; the message shows which."""
 
 
 class RunFolder:
@@ -87,7 +89,18 @@ class RunFolder:
         return signature_from(_read_json(self.path / SIGNATURE))
 
     def describe(self, signature: Signature) -> None:
-        """Write down the data as the model sees it, and the surroundings of the run."""
+        """Write down the data as the model sees it, and the surroundings of the run.
+
+        Refused if the run has begun on data of another kind: its weights and scores would not fit.
+        """
+        if newest_step(self.checkpoints) is not None and (self.path / SIGNATURE).exists():
+            old, new = (_rounded(asdict(each)) for each in (self.signature(), signature))
+            if changes := differences(old, new):
+                listed = "".join(f"\n  {change:.200}" for change in changes)
+                raise OtherConfigError(
+                    f"the data has changed since the run in {self.path} began:{listed}\n"
+                    "put it back to go on with the run, or name another folder (--out)"
+                )
         self.write_json(SIGNATURE, asdict(signature))
         self.write_json(ENVIRONMENT, environment())
 
@@ -99,7 +112,10 @@ class RunFolder:
         if not path.exists():
             return []
         text = path.read_text(encoding="utf-8")
-        return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+        rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+        if not all((row.get("step") or "").isdigit() for row in rows):
+            raise ValueError(f"{path} is damaged: a row without the number of its step")
+        return rows
 
     def keep_rows(self, until: int) -> None:
         """Forget the rows after step ``until``: they are about to be written again."""
@@ -120,10 +136,14 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """Scores and times of a finished run; None while it is not."""
         path = self.path / SUMMARY
-        return _read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        found = _read_json(path)
+        found["test"] = {k: math.nan if x is None else x for k, x in found["test"].items()}
+        return found
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._write(name, json.dumps(content, indent=2) + "\n")
+        self._write(name, json.dumps(finite(content), indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> None:
         path = self.path / name
@@ -154,6 +174,15 @@ class RunFolder:
             except OSError:  # a file system without locks, as on some clusters
                 pass
             yield
+
+
+def finite(value: Any) -> Any:
+    """For JSON, which has no name for NaN and infinity: None in their places."""
+    if isinstance(value, Mapping):
+        return {str(key): finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def environment() -> dict[str, Any]:
@@ -212,6 +241,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: expected an object, got {type(content).__name__}")
     return content
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers as far as another machine would compute them from the same data."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 
 from s4d_torch.training.sharing import whole
 
@@ -24,7 +26,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def blame(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
-    """The first thing that is not finite: 0 a weight, 1 a layer's output, 2 a gradient, 3 the loss.
+    """The first thing that is not finite: 0 a weight, 1 a layer's output, 2 a gradient
+    or a statistic of the data, 3 the loss.
 
     Processes see different data: that which is nearer to the start of the trouble knows more.
     """
@@ -51,7 +54,16 @@ def blame(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
             handle.remove()
     if first:
         return 1, f"the output of {first[0]}"
-    return (2, f"the gradient of {gradient}") if gradient else (3, "the loss")
+    if gradient:
+        return 2, f"the gradient of {gradient}"
+    statistic = first_bad(dict(model.named_buffers()))
+    return (2, f"the statistic {statistic}") if statistic else (3, "the loss")
+
+
+def sound(tensors: Iterable[Tensor]) -> bool:
+    """Whether all numbers are finite, found out in one go."""
+    some = [x for x in tensors if x.is_floating_point() and x.numel()]
+    return not some or bool(torch.isfinite(get_total_norm(some, math.inf)))
 
 
 def first_bad(tensors: Mapping[str, Tensor]) -> str | None:

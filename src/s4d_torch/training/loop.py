@@ -97,6 +97,7 @@ class Trainer:
         self.standing = Standing()
         self.loss = self.lr = float("nan")  # of the last step
         self.rate = 1.0  # what dt is multiplied by in this step
+        self.first: tuple[int, float] | None = None  # step of this process, and seconds after it
 
     # -- the run -----------------------------------------------------------------------------------
 
@@ -139,7 +140,8 @@ class Trainer:
         norm = sharing.whole(
             get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
         )
-        if not (np.isfinite(total) and torch.isfinite(norm)):
+        # a value whose square overflows spoils the statistics of a norm, not yet the loss
+        if not (np.isfinite(total) and torch.isfinite(norm) and guard.sound(self.model.buffers())):
             self._bad_batch(parts, total, norm)
             for buffer, before in zip(self.model.buffers(), statistics, strict=True):
                 buffer.copy_(before)  # a batch that is left out leaves no trace
@@ -285,7 +287,10 @@ class Trainer:
 
     def _report(self, epoch: int, count: int, seconds: float) -> None:
         now = self.standing
-        per_step = now.seconds / max(1, now.step)
+        # in its first step a process loads and compiles much: it tells nothing about the others
+        step, before = self.first or (0, 0.0)
+        self.first = self.first or (now.step, now.seconds)
+        per_step = (now.seconds - before) / (now.step - step)
         self.reporter.step(
             Progress(
                 step=now.step,

@@ -164,9 +164,9 @@ def _taken(
         if folder is not None and processes.writes:
             try:
                 folder.check(config)
-                stack.enter_context(folder.locked())
-                folder.claim(config)
-                if folder.summary() is None:
+                if folder.summary() is None:  # a finished run is only read
+                    stack.enter_context(folder.locked())
+                    folder.claim(config)
                     folder.describe(signature)
             except (OSError, ValueError) as error:
                 problem = error
@@ -219,7 +219,7 @@ def _train(
         trainer.run()
         best = keeper.best_model()
         if best is None:
-            raise ValueError(f"no epoch had a {trainer.metric_name} that is a number")
+            raise _nothing_kept(trainer, folder)
         summary = _summarise(trainer, best.to(device), parameters)
         keeper.finish(summary, processes)
         reporter.end(summary)
@@ -227,6 +227,16 @@ def _train(
         reporter.close()
     where = None if folder is None else folder.path
     return Run(config, dataset.signature, best, keeper.rows, summary, where)
+
+
+def _nothing_kept(trainer: Trainer, folder: RunFolder | None) -> Exception:
+    """Why there are no best weights."""
+    if folder is not None and trainer.standing.best_epoch:
+        return FileNotFoundError(
+            f"{folder.best} is gone, which had the weights of epoch {trainer.standing.best_epoch}; "
+            f"put it back, or remove {folder.path} to begin anew"
+        )
+    return ValueError(f"there are no best weights: {trainer.metric_name} was never a number")
 
 
 def _summarise(trainer: Trainer, best: Pretrained, parameters: int) -> dict[str, Any]:
