@@ -96,13 +96,14 @@ def test_help_without_a_task_lists_the_tasks(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     for name, task in TASKS.items():
         assert re.search(rf"^  {name} +{re.escape(task.summary)}$", shown, re.MULTILINE)
-    assert "--preset {small,paper}" in shown
+    assert "--preset {paper,small}" in shown
 
 
 def test_defaults_follow_task_preset_and_base() -> None:
-    assert Train.parse(["sc35"]).config == default_config("sc35")
-    assert Train.parse(["--preset", "paper", "sc35"]).config == default_config("sc35", "paper")
-    assert Train.parse(["sc35", "--preset=paper"]).config == default_config("sc35", "paper")
+    assert Train.parse(["sc35"]).config == default_config("sc35", "paper")
+    assert Train.parse(["--preset", "small", "sc35"]).config == default_config("sc35", "small")
+    assert Train.parse(["sc35", "--preset=small"]).config == default_config("sc35", "small")
+    assert Train.parse(["digits"]).config == default_config("digits", "small")
     chosen = Train.parse(["digits", "--base", "dss", "--method.no-train-A"]).config
     assert chosen is not None
     own = default_config("digits").method
@@ -145,7 +146,7 @@ def test_the_task_is_found_among_options() -> None:
         ("--model.d-state 4 digits", "name the TASK before --model.d-state"),
         ("digits --model.d-stat 4", "--model.d-state INT"),
         ("digits --epoch 4", "--training.epochs INT"),
-        ("digits --preset papr", "'small', 'paper'"),
+        ("digits --preset papr", "'paper', 'small'"),
         ("digits --preset paper", "the paper has no settings for 'digits'"),
         ("digits --base s5", "'s4d', 's4', 'dss'"),
         ("digits --base s4 --method.init lin", "s4d: --method.init: unknown initialization"),

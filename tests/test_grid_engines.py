@@ -83,7 +83,7 @@ def test_the_slurm_engine_prints_and_runs_nothing(
 # -- Ray -------------------------------------------------------------------------------------------
 
 
-LONG = 4 * EPOCHS  # so that a busy machine still finds the process before it is done
+LONG = 2 * EPOCHS  # so that a busy machine still finds the process before it is done
 
 
 def holders(path: Path) -> list[int]:

@@ -183,19 +183,18 @@ class Config:
         return Config(task.name, **made)
 
 
-def default_config(task: Task[Any] | str, preset: str = "small", **data: Any) -> Config:
-    """The settings of a task: the paper's row, or a small model for a laptop.
+def default_config(task: Task[Any] | str, preset: str | None = None, **data: Any) -> Config:
+    """The settings of a task: the paper's row where it has one, or a small model for a laptop.
 
-    ``data`` are options of the task's loader.
+    ``preset`` names one of the two, ``data`` are options of the task's loader.
     """
     task = TASKS[task] if isinstance(task, str) else task
-    if preset not in PRESETS:
-        raise ValueError(unknown("preset", preset, PRESETS))
-    row = task.small
-    if preset == "paper":
-        if task.paper is None:
-            raise ValueError(f"the paper has no settings for {task.name!r}; use preset 'small'")
-        row = task.paper
+    rows = dict(zip(PRESETS, (task.paper, task.small), strict=True))
+    if preset is not None and preset not in rows:
+        raise ValueError(unknown("preset", preset, rows))
+    row = rows[preset] if preset else task.paper or task.small
+    if row is None:
+        raise ValueError(f"the paper has no settings for {task.name!r}; use preset 'small'")
     return config_from(task, task.options(**data), row)
 
 

@@ -111,7 +111,7 @@ def train(
     shard: bool = False,
     reporter: Reporter | None = None,
 ) -> Run:
-    """Train ``config`` (by default the task's small setting) and test its best weights.
+    """Train ``config`` (by default :func:`default_config` of the task) and test its best weights.
 
     With a folder ``out``, a run that was broken off goes on where it stopped, bit by bit as if it
     had not been, and a finished one is only read. Under ``torchrun`` all processes call this.

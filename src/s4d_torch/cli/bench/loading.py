@@ -29,7 +29,7 @@ def tasks_here() -> list[str]:
 
 def readers(name: str) -> tuple[Shape, dict[str, Contender]]:
     """A batch of a task in its small setting: read, and learned from."""
-    config = default_config(name)
+    config = default_config(name, "small")
     folder = DataFolder(default_root(), download=False)
     dataset = TASKS[name].load(config.data, folder)
     model, training = config.model, config.training
