@@ -405,6 +405,20 @@ def test_a_dry_run_without_data_is_measured_on_noise(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize(
+    ("task", "train"), [("pathfinder", 160_000), ("listops --data.min-length 5", 96_000)]
+)
+def test_a_dry_run_makes_only_a_few_sequences(
+    task: str, train: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    small = "--model.n-layers 1 --model.d-model 4 --model.d-state 4 --threads 1"
+    options = f"--data.max-length 40 {small}" if "listops" in task else small
+    command = f"train {task} --dry-run {options} --data-dir {tmp_path / 'data'}"
+    assert main(command.split()) == 0
+    assert squeezed(f"{train:,} sequences to learn from") in squeezed(capsys.readouterr().out)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 1e6
+
+
 # ---- one's own data ---------------------------------------------------------------------------
 
 

@@ -90,8 +90,7 @@ def show(
 def measure(config: Config, folder: DataFolder, device: str) -> dict[str, Any]:
     """Sizes, and times and memory of a few steps, on the data if it is here."""
     try:
-        offline = replace(folder, download=False)
-        dataset, missing = load_dataset(TASKS[config.task], config.data, config, offline), False
+        dataset, missing = _sample(config, replace(folder, download=False)), False
     except MissingDataError:
         dataset, missing = _synthetic(config), True
     training, where = config.training, local_device(device)
@@ -121,6 +120,17 @@ def measure(config: Config, folder: DataFolder, device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": str(where),
     }
+
+
+def _sample(config: Config, folder: DataFolder) -> Dataset:
+    """The data; a part of it again and again where it would have to be made first."""
+    task = TASKS[config.task]
+    preview = task.preview(config.data) if task.preview else None
+    if preview is None:
+        return load_dataset(task, config.data, config, folder)
+    options, sizes = preview
+    dataset = task.load(options, folder).repeated(sizes)
+    return dataset.shortened(train=config.training.train_size, test=config.training.eval_size)
 
 
 def _validation(

@@ -240,6 +240,14 @@ class Dataset:
             test=self.test.few(test),
         )
 
+    def repeated(self, sizes: Sequence[int]) -> Dataset:
+        """Splits of these sizes: the sequences that are there, over and over."""
+        splits = {
+            name: replace(split, index=np.resize(split.index, size))
+            for (name, split), size in zip(self.splits.items(), sizes, strict=True)
+        }
+        return Dataset(**splits, signature=self.signature)
+
     def grouped(self) -> Dataset:
         """The same, known to have the sequences of a class or of a source together."""
         splits = {name: replace(split, grouped=True) for name, split in self.splits.items()}

@@ -65,6 +65,7 @@ register(
             d_model=48,
             norm="batch",
             lr=0.02,
+            epochs=20,
             weight_decay=0.01,
             dt_min=0.01,  # 64 samples are few: steps this large let a kernel fade within them
             dt_max=0.5,

@@ -39,6 +39,7 @@ NYU_DIGESTS = {
     "d20": "md5:2bd702d2266950feddbe1fb4ee8d6507",
     "d8": "md5:8a8e433f9d5cd8d4a3fea96ea809317a",
 }
+PREVIEW = 100  # expressions to try a model on
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,17 @@ def load_listops(options: ListOpsOptions, folder: DataFolder) -> Dataset:
     shaping = asdict(options)
     del shaping["processes"]
     return folder.prepared("listops", shaping, [], lambda s: _generated(options, s))
+
+
+def preview_listops(
+    options: ListOpsOptions,
+) -> tuple[ListOpsOptions, tuple[int, int, int]] | None:
+    """A few expressions of those that would be made."""
+    if options.source != "generated":
+        return None
+    sizes = (options.n_train, options.n_validation, options.n_test)
+    train, validation, test = (min(size, PREVIEW) for size in sizes)
+    return replace(options, n_train=train, n_validation=validation, n_test=test), sizes
 
 
 def _official(files: list[Path], scratch: Scratch) -> Dataset:
@@ -201,6 +213,7 @@ register(
         summary="the value of a nested expression of digits (Long Range Arena ListOps)",
         options=ListOpsOptions,
         load=load_listops,
+        preview=preview_listops,
         metric="accuracy",
         length=1999,
         size="made here (100000 expressions, 110 MB)",

@@ -12,7 +12,7 @@ hints in the ends, so results on the two cannot be compared.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -34,6 +34,7 @@ DIFFICULTY = "curv_contour_length_14"
 CLASSES = ("apart", "joined")
 TENTH = 0.1  # for validation, and as much to test
 BLOCK = 500  # images that a process makes at a time
+PREVIEW = 100  # images to try a model on
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,21 @@ def load_pathx(options: PathXOptions, folder: DataFolder) -> Dataset:
     return load_pathfinder(options, folder, size=128)
 
 
+def preview_images(
+    options: PathfinderOptions,
+) -> tuple[PathfinderOptions, tuple[int, int, int]] | None:
+    """A few images of those that would be made."""
+    if options.source != "generated":
+        return None
+    return replace(options, count=min(options.count, PREVIEW)), _counts(options.count)
+
+
+def _counts(count: int) -> tuple[int, int, int]:
+    """Images to learn from, to validate and to test."""
+    tenth = round(TENTH * count)
+    return count - 2 * tenth, tenth, tenth
+
+
 def _signature(size: int) -> Signature:
     return Signature(
         "classification",
@@ -141,8 +157,7 @@ def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Datas
     """Each split has a stream of images of its own, so none learns what another tests."""
     from s4d_torch.data.pathfinder_images import make_images
 
-    tenth = round(TENTH * options.count)
-    counts = (options.count - 2 * tenth, tenth, tenth)
+    counts = _counts(options.count)
     parts = [(stream, start) for stream, n in enumerate(counts) for start in range(0, n, BLOCK)]
     scenes = options.scenes(size)
     jobs = [
@@ -185,6 +200,7 @@ register(
         summary="are two dots joined by a dashed curve? 32x32 pixels (Long Range Arena Pathfinder)",
         options=PathfinderOptions,
         load=load_pathfinder,
+        preview=preview_images,
         metric="accuracy",
         length=1024,
         size="made here (200000 images, 205 MB)",
@@ -211,6 +227,7 @@ register(
         summary="are two dots joined by a dashed curve? 128x128 pixels (Long Range Arena Path-X)",
         options=PathXOptions,
         load=load_pathx,
+        preview=preview_images,
         metric="accuracy",
         length=16384,
         size="made here (200000 images, 3.3 GB)",

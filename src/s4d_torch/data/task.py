@@ -71,6 +71,8 @@ class Task(Generic[Options]):
     tuple one will do, and the first is the official one. ``small`` is a
     setting for a laptop; ``paper`` the paper's own row, where it has one; ``published`` its
     results by the names of its models, in the unit of ``metric`` (accuracy in per cent).
+    ``preview``, of data that takes long to make, gives options for a few sequences, and the sizes
+    of the three splits there would be.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Task(Generic[Options]):
     files: tuple[str | tuple[str, ...], ...] = ()
     paper: Hyperparameters | None = None
     published: Mapping[str, float] = field(default_factory=dict)
+    preview: Callable[[Options], tuple[Options, tuple[int, int, int]] | None] | None = None
 
     def is_here(self, folder: DataFolder) -> bool:
         """Whether the data can be read without a download."""

@@ -19,11 +19,15 @@ SCALES = ("full", "small", "tiny")
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is smaller than in the paper: options of the data, the model and the training."""
+    """What is smaller than in the paper: options of the data, the model and the training.
+
+    And of the optimiser, where so few steps need larger ones.
+    """
 
     data: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, config: Config) -> Config:
         return replace(
@@ -31,6 +35,7 @@ class Reduction:
             data=replace(config.data, **self.data),
             model=replace(config.model, **self.model),
             training=replace(config.training, **self.training),
+            optimizer=replace(config.optimizer, **self.optimizer),
         )
 
 
@@ -77,7 +82,12 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
             {"max_length": 1000}, _TINY, {"epochs": 2, "train_size": 2000, "eval_size": 1000}
         ),
         "pathfinder": Reduction({"count": 10000, **_EASY_CURVES}, _TINY, {"epochs": 6}),
-        "pathx": Reduction({"count": 400}, _NARROW, {"epochs": 4, "batch_size": 16}),
+        "pathx": Reduction(
+            {"count": 2000, **_EASY_CURVES},
+            _NARROW,
+            {"epochs": 10, "batch_size": 16},
+            {"lr": 0.004},
+        ),
     },
 }
 
@@ -98,12 +108,13 @@ def reduction(task: str, scale: str) -> Reduction:
 
 def describe(full: Config, reduced: Config) -> str:
     """``d_model 32, n_layers 2, train_size 4000``: what was changed, for the reader of a table."""
-    parts = ("data", "model", "training")
+    parts = ("data", "model", "training", "optimizer")
     return ", ".join(
         f"{option.name} {_short(new)}"
         for old_part, new_part in ((getattr(full, p), getattr(reduced, p)) for p in parts)
         for option in fields(new_part)
-        if (new := getattr(new_part, option.name)) != getattr(old_part, option.name)
+        if option.name != "warmup"  # one epoch at any scale, a larger part of few
+        and (new := getattr(new_part, option.name)) != getattr(old_part, option.name)
     )
 
 
