@@ -32,6 +32,12 @@ INTRODUCTION = (
     "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they show which "
     "choice is better, and are not comparable with the paper's numbers, which stand beside them."
 )
+JUDGEMENT = (
+    "A finding of the experiments holds where every comparison of its rows supports it beyond "
+    "noise, and fails where one contradicts it; anything else is not decided. Each comparison "
+    "shows the difference in points of accuracy, or in per cent of an RMSE, positive where the "
+    "first row is better, and its noise, half of a 95 % interval from the spread over seeds."
+)
 
 
 def make_report(
@@ -148,7 +154,8 @@ def claim_blocks(results: Results) -> list[Block]:
     }
     summary = ", ".join(f"{count} {holds}" for holds, count in counts.items())
     caption = f"{len(rows)} claims: {summary}"
-    return [Heading("Claims"), Table(["verdict", "claim", "numbers"], rows, caption)]
+    table = Table(["verdict", "claim", "numbers"], rows, caption)
+    return [Heading("Claims"), Paragraph(JUDGEMENT), table]
 
 
 def _surroundings(results: Path, scale: str, seeds: Sequence[int]) -> list[Block]:
