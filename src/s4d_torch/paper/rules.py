@@ -25,6 +25,9 @@ ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the compari
 GUESS = 50.0  # per cent: what the arena's average counts where a model learned nothing
 
 Rule = Callable[[Results], Verdict]
+Supports = Callable[[Gain], bool]
+Contradicts = Callable[[Gain, float], bool]
+"""Whether a comparison speaks against the statement, beyond the noise of as many as there are."""
 
 
 # -- columns ---------------------------------------------------------------------------------------
@@ -47,12 +50,12 @@ def dataset(column: str) -> str:
 def _decide(
     found: Sequence[Gain],
     columns: Sequence[Column],
-    supports: Callable[[Gain], bool],
-    contradicts: Callable[[Gain, float], bool],
+    supports: Supports,
+    contradicts: Contradicts,
     share: float = 1.0,
     everywhere: bool = False,
 ) -> Verdict:
-    """The verdict of many comparisons; ``contradicts`` is given the noise of as many."""
+    """The verdict of many comparisons."""
     if not found:
         return Verdict("not decided", "no results to compare")
     wanted = list(dict.fromkeys(dataset(column.name) for column in columns))
@@ -72,6 +75,25 @@ def _decide(
     return Verdict("not decided", effect, detail)
 
 
+def _compare(
+    table: str,
+    pairs: Sequence[Pair],
+    columns: Sequence[Column] | None,
+    supports: Supports,
+    contradicts: Contradicts,
+    share: float = 1.0,
+    everywhere: bool = False,
+) -> Rule:
+    """The rule that compares each pair in the columns, by default in those of trained models."""
+    chosen = ends(table) if columns is None else columns
+
+    def rule(results: Results) -> Verdict:
+        found = gains(results, table, pairs, chosen)
+        return _decide(found, chosen, supports, contradicts, share, everywhere)
+
+    return rule
+
+
 def better(
     table: str,
     *pairs: Pair,
@@ -80,34 +102,26 @@ def better(
     everywhere: bool = False,
 ) -> Rule:
     """The first row of each pair is better."""
-    columns = ends(table) if columns is None else columns
 
-    def rule(results: Results) -> Verdict:
-        return _decide(
-            gains(results, table, pairs, columns),
-            columns,
-            lambda gain: gain.points > gain.noise(),
-            lambda gain, noise: gain.points < -noise,
-            share,
-            everywhere,
-        )
+    def supports(gain: Gain) -> bool:
+        return gain.points > gain.noise()
 
-    return rule
+    def contradicts(gain: Gain, noise: float) -> bool:
+        return gain.points < -noise
+
+    return _compare(table, pairs, columns, supports, contradicts, share, everywhere)
 
 
 def alike(table: str, *pairs: Pair, columns: Sequence[Column] | None = None) -> Rule:
     """The rows of each pair differ little: with its noise, a difference stays within ``ALIKE``."""
-    columns = ends(table) if columns is None else columns
 
-    def rule(results: Results) -> Verdict:
-        return _decide(
-            gains(results, table, pairs, columns),
-            columns,
-            lambda gain: abs(gain.points) + gain.noise() < ALIKE * gain.unit,
-            lambda gain, noise: abs(gain.points) > max(noise, LITTLE * gain.unit),
-        )
+    def supports(gain: Gain) -> bool:
+        return abs(gain.points) + gain.noise() < ALIKE * gain.unit
 
-    return rule
+    def contradicts(gain: Gain, noise: float) -> bool:
+        return abs(gain.points) > max(noise, LITTLE * gain.unit)
+
+    return _compare(table, pairs, columns, supports, contradicts)
 
 
 def competitive(
@@ -118,19 +132,14 @@ def competitive(
     everywhere: bool = False,
 ) -> Rule:
     """The first row of each pair is not behind by more than a little."""
-    columns = ends(table) if columns is None else columns
 
-    def rule(results: Results) -> Verdict:
-        return _decide(
-            gains(results, table, pairs, columns),
-            columns,
-            lambda gain: gain.points - gain.noise() > -ALIKE * gain.unit,
-            lambda gain, noise: gain.points < -max(noise, LITTLE * gain.unit),
-            share,
-            everywhere,
-        )
+    def supports(gain: Gain) -> bool:
+        return gain.points - gain.noise() > -ALIKE * gain.unit
 
-    return rule
+    def contradicts(gain: Gain, noise: float) -> bool:
+        return gain.points < -max(noise, LITTLE * gain.unit)
+
+    return _compare(table, pairs, columns, supports, contradicts, share, everywhere)
 
 
 def better_on_average(table: str, pair: Pair, by: float) -> Rule:
