@@ -202,7 +202,9 @@ def test_speech_commands_from_end_to_end(
     run = str(tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # the data is not complete
-        arguments = "train sc35 --data.words down up --training.train-size 16 --batch-size 8"
+        arguments = (
+            "train sc35 --preset small --data.words down up --training.train-size 16 --batch-size 8"
+        )
         sizes = ["--training.eval-size", "8", "--data-dir", root, "--out", run]
         assert main([*arguments.split(), *SMALL, *sizes]) == 0
     clips = sorted(

@@ -253,7 +253,9 @@ def test_speech_at_half_the_rate(
     root = str(real_data("speech_commands"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # the data is not complete
-        arguments = "train sc35 --data.words down up --training.train-size 32 --batch-size 8"
+        arguments = (
+            "train sc35 --preset small --data.words down up --training.train-size 32 --batch-size 8"
+        )
         run = str(tmp_path / "run")
         sizes = ["--training.eval-size", "16", "--data-dir", root, "--out", run]
         assert main([*arguments.split(), *SMALL, *sizes]) == 0

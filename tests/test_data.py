@@ -270,7 +270,7 @@ def test_what_can_be_read_is_listed_as_here(
 
 
 PAPER = ["scifar", "image", "sc35", "bidmc-hr", "bidmc-rr", "bidmc-spo2", "listops", "text"]
-PAPER += ["retrieval", "pathfinder", "pathx"]
+PAPER += ["retrieval", "pathfinder", "pathx", "sc35-ar"]
 
 
 @pytest.mark.parametrize("name", TASKS)
