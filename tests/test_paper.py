@@ -273,6 +273,9 @@ def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "28 runs, 0.3 hours" in text
     assert "s4d paper report --scale tiny --seeds 0 1\n" in text
     assert "Table 11" in text  # where a claim is made
+    wider = make_report(tmp_path, "tiny", [0, 1, 2]).markdown(tmp_path)
+    assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15)" in wider  # no table has the third seed
+    assert "scale tiny, seeds 0, 1\n" in wider
     drawn = make_report(tmp_path, "tiny", [0], [tmp_path / "fout.png"]).markdown(tmp_path)
     assert "![fout: The basis of FouT (a), a Fourier series" in drawn
 

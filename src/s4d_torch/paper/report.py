@@ -23,7 +23,7 @@ from s4d_torch.paper.figures import FIGURES
 from s4d_torch.paper.recipes import RECIPES, Column, Recipe
 from s4d_torch.paper.scales import describe
 from s4d_torch.paper.static import STATIC
-from s4d_torch.paper.tables import Cell, cell, curves, digits_of
+from s4d_torch.paper.tables import Cell, cell, curves, digits_of, seeds_run
 from s4d_torch.paper.watch import label, outcome
 
 INTRODUCTION = (
@@ -74,6 +74,7 @@ def _caption(figure: str) -> str:
 
 def table_blocks(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]) -> list[Block]:
     """The heading, the table and the curves of one recipe; nothing if it has no results."""
+    seeds = seeds_run(recipe, results, scale, seeds)
     cells = {
         row: [cell(recipe, row, column, results, scale, seeds) for column in recipe.columns]
         for row in recipe.rows

@@ -83,6 +83,17 @@ def cell(
     return Cell(tuple(values), missing, failed, published)
 
 
+def seeds_run(recipe: Recipe, results: Path, scale: str, seeds: Sequence[int]) -> list[int]:
+    """Those of the seeds that the table has any result of."""
+    return [
+        seed
+        for seed in seeds
+        if any(
+            read_result(results, experiment.key) for experiment in recipe.experiments(scale, [seed])
+        )
+    ]
+
+
 def curves(
     recipe: Recipe, column: Column, results: Path, scale: str, seeds: Sequence[int]
 ) -> list[Line]:
