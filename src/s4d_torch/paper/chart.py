@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 74, 12, 12, 44
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4", "4 4", "1 3", "10 3 4 3")
 
 

@@ -13,7 +13,7 @@ from s4d_torch.nn.pretrained import write_atomically
 # 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed], (0.001, 0.1)
 NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?|\([\d.]+, [\d.]+\)")
 # Tables that are printed otherwise: in small letters, and over several sheets of paper.
-WIDE, LONG = 12, 25
+WIDE, LONG = 10, 25
 
 
 class Page:
