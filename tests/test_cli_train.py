@@ -96,7 +96,7 @@ def test_help_without_a_task_lists_the_tasks(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     for name, task in TASKS.items():
         assert re.search(rf"^  {name} +{re.escape(task.summary)}$", shown, re.MULTILINE)
-    assert "--preset {paper,small}" in shown
+    assert "--preset {auto,paper,small}" in shown
 
 
 def test_defaults_follow_task_preset_and_base() -> None:
@@ -146,7 +146,7 @@ def test_the_task_is_found_among_options() -> None:
         ("--model.d-state 4 digits", "name the TASK before --model.d-state"),
         ("digits --model.d-stat 4", "--model.d-state INT"),
         ("digits --epoch 4", "--training.epochs INT"),
-        ("digits --preset papr", "'paper', 'small'"),
+        ("digits --preset papr", "'auto', 'paper', 'small'"),
         ("digits --preset paper", "the paper has no settings for 'digits'"),
         ("digits --base s5", "'s4d', 's4', 'dss'"),
         ("digits --base s4 --method.init lin", "s4d: --method.init: unknown initialization"),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Preset = str
     Base = str
 else:
-    Preset = Literal[PRESETS]
+    Preset = Literal["auto", *PRESETS]
     Base = Literal[tuple(METHODS)]
 
 PARTS = ("data", "model", "method", "optimizer", "training")
@@ -68,10 +68,9 @@ class Train:
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """a name that 's4d tasks' lists, or a path: .npz, .npy, .csv or .ts, or a folder of sounds"""
-    preset: Annotated[
-        Preset | None, _shown("{paper,small}", "paper where it has the task, or else small")
-    ] = None
-    """where all settings start: the paper's hyper-parameters, or a model for a laptop"""
+    preset: Preset = "auto"
+    """where all settings start: the paper's hyper-parameters, or a small model for a laptop; auto
+    takes the paper's where it has the task"""
     base: Base = "s4d"
     """the row of Table 1 that the method starts from; step sizes and direction stay the task's"""
     out: Annotated[Path | None, _shown("FOLDER", "runs/TASK-..., one for each setting")] = None
@@ -143,7 +142,7 @@ class Train:
             say(console, f"task   {task.name}: {task.summary}")
             say(console, f"data   {data_line(dataset)}")
             say(console, f"model  {model_line(config, model)}")
-            if self.preset is None and task.paper is not None:
+            if self.preset == "auto" and task.paper is not None:
                 say(console, "preset paper, its hyper-parameters; --preset small is for a laptop")
             say(console, f"run    {out}")
         self._train(dataset, out, console)
@@ -261,7 +260,7 @@ def _start(name: str, arguments: Sequence[str]) -> Config:
     task, options = found_task(name)
     preset, base = value_of("--preset", arguments), value_of("--base", arguments)
     try:
-        # a preset that does not exist is left for the parser to refuse
+        # one that does not exist is left for the parser to refuse
         config = default_config(task, preset if preset in PRESETS else None, **vars(options))
     except ValueError as error:
         raise UsageError(f"--preset: {error}") from error
