@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -98,6 +99,12 @@ def listening() -> Iterator[Callable[[], bool]]:
     old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: asked
+    except RuntimeError:
+        if "WORLD_SIZE" in os.environ:
+            # perhaps another process is gone: then torchrun ends this one too, which has to say
+            # first how to go on
+            old[signal.SIGTERM] = signal.SIG_IGN
+        raise
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
