@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from s4d_torch.data import Source
-from s4d_torch.data.download import fetch
+from s4d_torch.data.files.download import fetch
 
 NOISE = bytes((i * i * 31 + i // 7) % 256 for i in range(300_000))
 

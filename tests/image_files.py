@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from s4d_torch.data import DataFolder, Dataset
-from s4d_torch.data import mnist as mnist_module
 from s4d_torch.data.task import TASKS
+from s4d_torch.data.tasks import mnist as mnist_module
 
 Bytes = npt.NDArray[np.uint8]
 CIFAR, MNIST = "cifar-10-batches-bin", "mnist"

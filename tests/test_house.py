@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "s4d_torch"
 
 # Each folder imports only from those before it. Private modules at the root (`_*.py`) come first.
-FOLDERS = ["ssm", "nn", "data", "training", "paper", "estimators", "deploy", "cli"]
+FOLDERS = ["ssm", "nn", "data", "training", "estimators", "deploy", "paper", "bench", "cli"]
 
-# In these folders each module imports only from those before it.
+# In these folders each module, or room, imports only from those before it.
 MODULES = {
     "ssm": [
         "hippo",
@@ -27,18 +27,6 @@ MODULES = {
         "kernel",
         "convolution",
         "compiled",
-        "vector_math",
-        "compiled_modes",
-        "compiled_step",
-        "compiled_sample",
-        "compiled_blocks",
-        "compiled_kernel",
-        "pages",
-        "workers",
-        "scan",
-        "fused",
-        "compiled_direct",
-        "direct",
         "recurrence",
         "engine",
     ],
@@ -49,10 +37,7 @@ MODULES = {
         "layer",
         "block",
         "state",
-        "packing",
-        "sampling",
-        "compiled",
-        "generation",
+        "stepping",
         "pretrained",
         "model",
         "parameter_groups",

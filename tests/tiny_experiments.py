@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from s4d_torch.paper.experiment import Experiment
-from s4d_torch.paper.watch import Watch
+from s4d_torch.paper.experiments.experiment import Experiment
+from s4d_torch.paper.experiments.watch import Watch
 from s4d_torch.training import TrainingConfig, default_config
 from s4d_torch.training.progress import Progress
 

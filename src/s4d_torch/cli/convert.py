@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from s4d_torch.deploy.official import read_layer
-from s4d_torch.deploy.official_files import OfficialFile, read_official, save_layer
-from s4d_torch.deploy.official_model import is_model, read_model
-from s4d_torch.deploy.official_options import ModelOptions
-from s4d_torch.deploy.official_weights import Findings, Weights
+from s4d_torch.deploy.official.files import OfficialFile, read_official, save_layer
+from s4d_torch.deploy.official.layer import read_layer
+from s4d_torch.deploy.official.model import is_model, read_model
+from s4d_torch.deploy.official.options import ModelOptions
+from s4d_torch.deploy.official.weights import Findings, Weights
 from s4d_torch.nn import Layer, SequenceModel
 
 TOLERANCE = 1e-5  # of the largest output

@@ -16,12 +16,12 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from s4d_torch.data.digits import load_digits
+from s4d_torch.data.tasks.digits import load_digits
 from s4d_torch.nn.method import METHODS
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.nn.ssm import SSM
-from s4d_torch.paper.chart import Line, legend, line_chart
-from s4d_torch.paper.page import Page
+from s4d_torch.paper.report.chart import Line, legend, line_chart
+from s4d_torch.paper.report.page import Page
 from s4d_torch.training import Config, Progress, Reporter, Run, default_config, train_on
 from s4d_torch.training.build import build_model
 

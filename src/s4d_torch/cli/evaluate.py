@@ -28,7 +28,7 @@ from s4d_torch.cli.parsing import (
 from s4d_torch.cli.summary import count, signature_line
 from s4d_torch.cli.train import check_device, found_task, load
 from s4d_torch.data import DataFolder, Dataset, Signature, Split, default_root
-from s4d_torch.data.symbols import counted_bits
+from s4d_torch.data.tasks.symbols import counted_bits
 from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.evaluation import Evaluation, predict, score
 from s4d_torch.training.folder import RunFolder

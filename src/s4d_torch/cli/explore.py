@@ -14,9 +14,9 @@ import tyro
 from rich.console import Console
 from torch import Tensor, nn
 
+from s4d_torch._files import write_atomically
 from s4d_torch.cli.display import say
 from s4d_torch.cli.parsing import Switch, UsageError
-from s4d_torch.nn.pretrained import write_atomically
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.ssm.discretization import Discrete
 from s4d_torch.ssm.kernel import softmax_step

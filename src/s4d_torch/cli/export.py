@@ -13,7 +13,7 @@ from rich.console import Console
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.cli.parsing import CommandError, DataDir, Switch, UsageError
 from s4d_torch.data import DataFolder, Dataset, Signature, default_root
-from s4d_torch.deploy.export import TOLERANCE, Exported, export_model
+from s4d_torch.deploy.export.export import TOLERANCE, Exported, export_model
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG

@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 
 from s4d_torch.paper import FIGURES, save_figure
-from s4d_torch.paper.figures import check_format
+from s4d_torch.paper.figures.draw import check_format
 
 if TYPE_CHECKING:
     Name = str

@@ -18,7 +18,7 @@ from s4d_torch.cli.symbol_files import as_text, check_format, read_symbols, writ
 from s4d_torch.data import DataFolder, default_root
 from s4d_torch.data.dataset import Array
 from s4d_torch.nn import SequenceModel
-from s4d_torch.nn.generation import Generation
+from s4d_torch.nn.stepping.generation import Generation
 from s4d_torch.training import Run
 
 

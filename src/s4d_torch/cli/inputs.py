@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from s4d_torch.cli.parsing import CommandError
-from s4d_torch.data.array_files import read_whole, stored_arrays
-from s4d_torch.data.arrays import sequence_offsets
-from s4d_torch.data.audio import SUFFIXES, full_scale, read_audio
 from s4d_torch.data.dataset import Array, Signature
-from s4d_torch.data.listops_trees import tokenize
-from s4d_torch.data.table import USUAL_NAMES
-from s4d_torch.data.table_cells import is_nameless, read_rows, read_time
+from s4d_torch.data.files.arrays import read_whole, stored_arrays
+from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
+from s4d_torch.data.files.table_cells import is_nameless, read_rows, read_time
+from s4d_torch.data.own.arrays import sequence_offsets
+from s4d_torch.data.own.table import USUAL_NAMES
+from s4d_torch.data.tasks.lra.listops_trees import tokenize
 from s4d_torch.training import Run
 
 BYTES = 256  # tokens of a run that reads text as it is in the file

@@ -12,22 +12,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from s4d_torch._files import write_atomically
 from s4d_torch._registry import unknown
 from s4d_torch.cli.display import say
 from s4d_torch.cli.paper_claims import print_claims
 from s4d_torch.cli.parsing import UsageError
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
-from s4d_torch.nn.pretrained import write_atomically
-from s4d_torch.paper.effort import seconds_per_mode_step
-from s4d_torch.paper.engines import run_one
-from s4d_torch.paper.experiment import read_result as read
-from s4d_torch.paper.figures import FIGURES, FORMATS, save_figure
-from s4d_torch.paper.grid import run_grid
-from s4d_torch.paper.recipes import RECIPES, Recipe
-from s4d_torch.paper.report import all_results, make_report
-from s4d_torch.paper.static import STATIC
-from s4d_torch.paper.watch import Durations, duration, grid_view
+from s4d_torch.paper.experiments.effort import seconds_per_mode_step
+from s4d_torch.paper.experiments.engines import run_one
+from s4d_torch.paper.experiments.experiment import read_result as read
+from s4d_torch.paper.experiments.grid import run_grid
+from s4d_torch.paper.experiments.watch import Durations, duration, grid_view
+from s4d_torch.paper.figures.draw import FIGURES, FORMATS, save_figure
+from s4d_torch.paper.recipes.static import STATIC
+from s4d_torch.paper.recipes.tables import RECIPES, Recipe
+from s4d_torch.paper.report.report import all_results, make_report
 
 Scale = Literal["full", "small", "tiny"]
 RESULTS = Path("paper")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from s4d_torch.paper.claims import Claim, Finding, Results, Verdict, judge
+from s4d_torch.paper.claims.all import Claim, Finding, Results, Verdict, judge
 
 COLORS = {"holds": "green", "fails": "red", "not decided": "yellow"}
 

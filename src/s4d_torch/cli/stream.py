@@ -15,7 +15,7 @@ from s4d_torch.cli.parsing import CommandError, Switch, UsageError
 from s4d_torch.cli.stream_display import Changing, Json, Lines
 from s4d_torch.cli.stream_session import Session
 from s4d_torch.cli.stream_sources import Format, Source, sound_file, standard_input
-from s4d_torch.deploy.stream import Stream as LiveStream
+from s4d_torch.deploy.stream.stream import Stream as LiveStream
 from s4d_torch.training import Run
 
 

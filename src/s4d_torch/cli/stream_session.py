@@ -18,7 +18,7 @@ from s4d_torch.cli.predict import described
 from s4d_torch.cli.stream_display import Latencies, Lines
 from s4d_torch.cli.stream_sources import Source
 from s4d_torch.data.dataset import Array
-from s4d_torch.deploy.stream import Stream
+from s4d_torch.deploy.stream.stream import Stream
 from s4d_torch.training import Run
 from s4d_torch.training.evaluation import physical
 

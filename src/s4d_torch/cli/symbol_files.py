@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.cli.parsing import CommandError, UsageError
-from s4d_torch.data.audio import SUFFIXES, full_scale, read_audio
 from s4d_torch.data.dataset import Array, Signature
-from s4d_torch.data.png import read_png, write_png
-from s4d_torch.data.quantization import QUANTIZATIONS
+from s4d_torch.data.files.png import read_png, write_png
+from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
+from s4d_torch.data.tasks.quantization import QUANTIZATIONS
 
 FORMATS = (".wav", ".png", ".npy", ".txt")
 PAUSE = 0.2  # seconds between two sounds of a file

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from s4d_torch.data.dataset import Dataset
-from s4d_torch.data.download import DOWNLOADS, MissingDataError, Source, fetch
+from s4d_torch.data.files.download import DOWNLOADS, MissingDataError, Source, fetch
 from s4d_torch.data.store import Scratch, cached
 
 __all__ = ["DataFolder", "MissingDataError", "Scratch", "Source"]

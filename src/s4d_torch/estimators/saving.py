@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from s4d_torch._files import write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Array
 from s4d_torch.estimators.panel import Units
 from s4d_torch.nn.method import Method
 from s4d_torch.nn.model import SequenceModel
-from s4d_torch.nn.pretrained import CONFIG, WEIGHTS, write_atomically
+from s4d_torch.nn.pretrained import CONFIG, WEIGHTS
 
 ESTIMATOR = "estimator.json"
 FORMAT, FORMAT_VERSION = "s4d_torch estimator", 1

@@ -1,13 +1,13 @@
 """Modules that own parameters: method -> ssm -> layer -> block -> model."""
 
 from s4d_torch.nn.block import Block
-from s4d_torch.nn.compiled import CompiledStep
 from s4d_torch.nn.layer import DSS, S4, S4D, Layer
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.parameter_groups import parameter_groups
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.nn.state import ModelState
+from s4d_torch.nn.stepping.step import CompiledStep
 
 __all__ = [
     "DSS",

@@ -13,12 +13,12 @@ from torch.nn.utils import skip_init
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.block import NORMS, Block, NoNorm
-from s4d_torch.nn.compiled import CompiledStep
-from s4d_torch.nn.generation import Generation, start_of
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, Layer, linear, mask
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
+from s4d_torch.nn.stepping.generation import Generation, start_of
+from s4d_torch.nn.stepping.step import CompiledStep
 from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.initialization import normal
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
+from s4d_torch._files import write_atomically
 from s4d_torch._registry import unknown
 
 FORMAT_VERSION = 1
@@ -71,25 +71,6 @@ class Pretrained(nn.Module):
             raise ValueError(f"{folder / CONFIG} describes no valid model: {error}") from error
         _load(model, tensors, folder / WEIGHTS)
         return model.to(device=device, dtype=dtype)
-
-
-def write_atomically(contents: Mapping[Path, bytes]) -> None:
-    """Write all beside their places, then rename: a crash or a full disk leaves the old files."""
-    written: dict[Path, str] = {}
-    try:
-        for path, content in contents.items():
-            handle, written[path] = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(written[path], 0o666 & ~_umask())
-        for path, temporary in written.items():
-            os.replace(temporary, path)
-    except BaseException:
-        for temporary in written.values():
-            Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -161,9 +142,3 @@ def _load(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> Non
     if problems:
         raise ValueError(f"{str(path)!r} does not fit its config; {'; '.join(problems)}")
     model.load_state_dict(tensors)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

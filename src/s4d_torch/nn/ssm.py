@@ -12,14 +12,14 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import initialization, recurrence
+from s4d_torch.ssm.compiled.scan import Blocks, available
+from s4d_torch.ssm.compiled.stored import stored_blocks, stored_kernel, supports
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
 from s4d_torch.ssm.engine import ENGINES, Source, run, run_both_ways
-from s4d_torch.ssm.fused import stored_blocks, stored_kernel, supports
 from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
-from s4d_torch.ssm.scan import Blocks, available
 
 T = TypeVar("T")
 CACHED = 4  # systems and kernels kept in evaluation

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from s4d_torch.ssm import convolution, direct, recurrence, scan
+from s4d_torch.ssm import convolution, recurrence
+from s4d_torch.ssm.compiled import direct, scan
+from s4d_torch.ssm.compiled.scan import Blocks
 from s4d_torch.ssm.pairs import to_complex, to_real
 from s4d_torch.ssm.recurrence import DiagonalSystem, System
-from s4d_torch.ssm.scan import Blocks
 
 ENGINES = ("auto", "fft", "direct", "chunk", "scan")
 # up to so many samples, in at least so many sequences, a convolution term by term takes less time

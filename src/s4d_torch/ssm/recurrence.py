@@ -13,10 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm.compiled.scan import Blocks, make_blocks
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
 from s4d_torch.ssm.kernel import Squares, dense, powers
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
-from s4d_torch.ssm.scan import Blocks, make_blocks
 
 
 class System(Protocol):

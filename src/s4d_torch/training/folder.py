@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 
+from s4d_torch._files import write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
-from s4d_torch.nn.pretrained import WEIGHTS, write_atomically
+from s4d_torch.nn.pretrained import WEIGHTS
 from s4d_torch.training.checkpoint import newest_step
 from s4d_torch.training.config import Config, differences
 

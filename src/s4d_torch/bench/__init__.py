@@ -1,0 +1,1 @@
+"""What ``s4d bench`` measures: contenders, works and targets."""

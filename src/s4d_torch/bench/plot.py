@@ -1,0 +1,67 @@
+"""The picture: time and peak memory of layers against the length of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s4d_torch._extras import missing_package
+from s4d_torch.bench.contenders import LISTING_FFT, OURS
+from s4d_torch.bench.measure import Record
+from s4d_torch.paper.figures.draw import BLUE, FAINT, FORMATS, GREEN, INK, ORANGE, RED, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLORS = {
+    OURS: BLUE,
+    LISTING_FFT: RED,
+    "nn.LSTM": GREEN,
+    "nn.GRU": "#CC79A7",
+    "nn.TransformerEncoderLayer": ORANGE,
+}
+OTHERS = (INK, FAINT, "#56B4E9")
+LEFT_OUT = (f"{OURS} DSS",)  # its curve is that of S4D
+
+
+def draw(records: Sequence[Record], out: Path) -> bool:
+    """Draw the records of ``curve`` into a file; False if there are too few for a line."""
+    curve = [r for r in records if r.work == "curve" and r.contender not in LEFT_OUT]
+    if len({r.length for r in curve if r.seconds is not None}) < 2:
+        return False
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise missing_package("pictures", "matplotlib", "plots") from error
+    with rc_context(STYLE):
+        figure = Figure((10, 4.2), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        left.set_title("time of a layer, forward and backward")
+        right.set_title("peak memory beyond inputs and parameters")
+        _lines(left, [(r, r.seconds) for r in curve])
+        _lines(right, [(r, None if r.bytes is None else r.bytes / 2**20) for r in curve])
+        left.set_ylabel("seconds")
+        right.set_ylabel("MB")
+        left.legend(loc="upper left")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=130, metadata=FORMATS[out.suffix.lower()])
+    return True
+
+
+def _lines(axes: Axes, points: list[tuple[Record, float | None]]) -> None:
+    others = iter(OTHERS)
+    for name in dict.fromkeys(record.contender for record, _ in points):
+        line = [(r.length, y) for r, y in points if r.contender == name and y]
+        if not line:
+            continue
+        color = COLORS.get(name) or next(others, FAINT)
+        width = 2.2 if name == OURS else 1.3
+        axes.plot(
+            *zip(*sorted(line), strict=True), color=color, lw=width, marker="o", ms=3, label=name
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("length $L$, batch 1")
+    axes.grid(color=FAINT, alpha=0.2, linewidth=0.5)

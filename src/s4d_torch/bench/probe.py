@@ -1,0 +1,142 @@
+"""What only a fresh process can tell: peak memory, the time to import, the time to compile.
+
+For memory, inputs, parameters and a first call on a short sequence come first, so that libraries,
+threads and compiled code are in place. Then the mark of the highest resident size is reset (Linux),
+one call is made, and the rise of the mark above the resident size before it counts. Where the mark
+cannot be reset, the rise of the highest size of the whole process stands in for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from s4d_torch.bench import contenders, layers
+from s4d_torch.bench.measure import Contender, Shape
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+WARM_UP = 512  # samples of the first call
+PATIENCE = 900  # seconds
+MEASURE = "import sys; from s4d_torch.bench.probe import main; main(sys.argv[1])"
+
+
+def groups() -> dict[str, dict[str, Contender]]:
+    """The contenders whose memory can be asked for, by the name of their work."""
+    return {
+        "ssm": contenders.state_spaces(),
+        "layer": {**layers.layers(), **layers.dplr_layers()},
+    }
+
+
+def peak_memory(group: str, name: str, shape: Shape) -> tuple[int | None, str]:
+    """(bytes beyond inputs and parameters, or why there are none), from a new process."""
+    request = json.dumps({"group": group, "name": name, "shape": asdict(shape)})
+    try:
+        answer = _python("-c", MEASURE, request)
+    except (subprocess.SubprocessError, OSError) as error:
+        return None, f"failed: {_reason(error)}"
+    return int(answer), ""
+
+
+def import_seconds(repeats: int) -> float:
+    """The best time to import this package where torch is already imported."""
+    code = (
+        "import time, torch; start = time.perf_counter(); import s4d_torch;"
+        "print(time.perf_counter() - start)"
+    )
+    return min(float(_python("-c", code)) for _ in range(repeats))
+
+
+def compile_seconds(d_model: int, d_state: int) -> float:
+    """How much longer the first forward and backward pass takes than the next, with no cache."""
+    code = (
+        "import time, torch; from s4d_torch import SSM;"
+        f"ssm = SSM({d_model}, {d_state}); u = torch.randn(1, 64, {d_model});\n"
+        "def run():\n"
+        "    start = time.perf_counter(); ssm(u)[0].sum().backward()\n"
+        "    return time.perf_counter() - start\n"
+        "print(run() - run())"
+    )
+    with tempfile.TemporaryDirectory() as empty:
+        return float(_python("-c", code, NUMBA_CACHE_DIR=empty))
+
+
+def _python(*arguments: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    return result.stdout.split()[-1]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = (error.stderr or "").strip().splitlines()
+        return lines[-1][:200] if lines else f"ended with {error.returncode}"
+    return str(error)[:200]
+
+
+# -- in the new process ----------------------------------------------------------------------------
+
+
+def measure(group: str, name: str, shape: Shape) -> int:
+    """Bytes that one call needs at its peak, beyond what was there before it."""
+    build = groups()[group][name].build
+    build(replace(shape, length=min(WARM_UP, shape.length)))()
+    run = build(shape)
+    gc.collect()
+    _give_back()
+    before = _reset_mark()
+    run()
+    return max(0, _mark() - before)
+
+
+def _give_back() -> None:
+    """Return freed memory to the system, so that the call cannot use it unseen."""
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _reset_mark() -> int:
+    """Lower the mark to the resident size, and return that size."""
+    try:
+        RESET.write_text("5", "utf-8")
+        return _status("VmRSS")
+    except (OSError, ValueError):
+        return _mark()
+
+
+def _mark() -> int:
+    try:
+        return _status("VmHWM")
+    except (OSError, ValueError):
+        import resource  # absent on Windows
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most
+
+
+def _status(name: str) -> int:
+    for line in STATUS.read_text("utf-8").splitlines():
+        if line.startswith(f"{name}:"):
+            return 1024 * int(line.split()[1])
+    raise ValueError(f"{STATUS} has no {name}")
+
+
+def main(request: str) -> None:
+    asked = json.loads(request)
+    print(measure(asked["group"], asked["name"], Shape(**asked["shape"])))

@@ -1,0 +1,1 @@
+"""A user's own data: arrays, tables, sounds and series, from files to datasets."""

@@ -1,0 +1,255 @@
+"""A user's own arrays: ``.npz`` with X and y, or an ``.npy`` file with another one for targets.
+
+An ``.npz`` file has ``X`` and ``y``, or ``X_train``, ``y_train`` and where these are decided
+``X_validation``, ``y_validation``, ``X_test``, ``y_test``; what is missing is held out of training.
+X is (cases, time) or (cases, time, channels). Sequences of many lengths stand one after the other,
+X (samples,) or (samples, channels), with ``lengths`` (cases,) or ``offsets`` (cases + 1,) beside
+them, with the same ending as X. y is (cases,): see :mod:`s4d_torch.data.own.targets`.
+
+Values are kept in their type, those of 64 bits as float32. Models read them in units of the
+training cases, channel by channel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from s4d_torch._registry import did_you_mean, unknown
+from s4d_torch.data.dataset import Array, Dataset, Sequences
+from s4d_torch.data.files.arrays import (
+    Block,
+    read_blocks,
+    read_whole,
+    refuse_value,
+    stored_arrays,
+    write_values,
+)
+from s4d_torch.data.folder import DataFolder, Scratch
+from s4d_torch.data.own.assemble import Holdout, dataset_of
+from s4d_torch.data.own.targets import ChosenKind, read_targets
+from s4d_torch.data.task import LAPTOP, Task, register
+
+Channels = Literal["last", "first"]
+SPLITS = ("train", "validation", "test")
+MANY_CHANNELS = 4  # times as many as there are samples: likely the other layout
+
+
+@dataclass(frozen=True)
+class ArraysOptions:
+    """Sequences in NumPy files."""
+
+    path: Path
+    """an .npz file with X and y, or an .npy file with X"""
+    targets: str = ""
+    """the .npy file with y, for X in an .npy file"""
+    channels: Channels = "last"
+    """X is (cases, time, channels), or with first (cases, channels, time)"""
+    kind: ChosenKind = "auto"
+    """auto: names and whole numbers are classes, other numbers are predicted as numbers"""
+    validation: float = 0.1
+    """part of the cases that validates, where the file does not decide it"""
+    test: float = 0.2
+    """part of the cases that tests, where the file does not decide it"""
+    split_seed: int = 0
+    """of the random splits"""
+
+    def __post_init__(self) -> None:
+        for name, choices in (("channels", get_args(Channels)), ("kind", get_args(ChosenKind))):
+            if getattr(self, name) not in choices:
+                raise ValueError(unknown(name, getattr(self, name), choices))
+        self.holdout()
+
+    def holdout(self) -> Holdout:
+        return Holdout(self.validation, self.test, self.split_seed)
+
+
+def load_arrays(options: ArraysOptions, folder: DataFolder) -> Dataset:
+    """The cases of the file, each (time, channels)."""
+    files = [options.path.expanduser().resolve()]
+    if options.path.suffix.lower() == ".npy":
+        if not options.targets:
+            raise ValueError(
+                f"{options.path} has no targets in it; name their .npy file (--data.targets y.npy)"
+            )
+        files.append(Path(options.targets).expanduser().resolve())
+    elif options.targets:
+        raise ValueError(f"targets {options.targets} are for an .npy file; {options.path} holds y")
+    for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {file}")
+    key = asdict(options) | {"path": "", "targets": ""}
+    return folder.prepared("arrays", key, files, lambda s: _build(options, files, s))
+
+
+def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Dataset:
+    blocks = _named(files)
+    suffixes = {name: f"_{name}" for name in SPLITS if f"X_{name}" in blocks}
+    if "X" in blocks:
+        suffixes = {"train": ""}
+    given = {name: _sequences(blocks, s, options, scratch) for name, s in suffixes.items()}
+    _check_channels(given, suffixes, files[0])
+    each = [_targets(blocks, f"y{suffix}", len(given[name])) for name, suffix in suffixes.items()]
+    if len({_sort(targets) for targets in each}) > 1:
+        shown = ", ".join(
+            f"y{s} is {y.dtype}" for s, y in zip(suffixes.values(), each, strict=True)
+        )
+        raise ValueError(f"{files[0]}: targets of different sorts: {shown}")
+    places = [f"{files[-1]}: y{suffix}" for suffix in suffixes.values()]
+    ends = np.cumsum([len(targets) for targets in each])
+
+    def where(i: int) -> str:
+        split = int(np.searchsorted(ends, i, side="right"))
+        return f"{places[split]}[{i - ends[split] + len(each[split])}]"
+
+    targets = read_targets(np.concatenate(each), options.kind, where)
+    return dataset_of(given, targets, options.holdout())
+
+
+def _named(files: list[Path]) -> dict[str, Block]:
+    """The arrays of the files by what they are: X or X_train, y, lengths, ..."""
+    if len(files) == 2:
+        x, y = (next(iter(stored_arrays(file).values())) for file in files)
+        return {"X": x, "y": y}
+    blocks = stored_arrays(files[0])
+    present = ", ".join(blocks) or "none"
+    if "X" not in blocks and "X_train" not in blocks:
+        raise ValueError(
+            f"{files[0]}: expected the arrays X and y, or X_train, ...; it has {present}"
+        )
+    if "X" in blocks and "X_train" in blocks:
+        raise ValueError(f"{files[0]} has both X and X_train; expected one of them")
+    known = [
+        f"{array}{ending}" for array in ("X", "y") for ending in ("", *(f"_{s}" for s in SPLITS))
+    ]
+    for name in blocks:
+        if name.startswith(("X_", "y_")) and name not in known:
+            hint = did_you_mean(name, known) or f"; expected {', '.join(known)}"
+            raise ValueError(f"{files[0]}: unknown array {name!r}{hint}")
+    return blocks
+
+
+def _targets(blocks: Mapping[str, Block], name: str, cases: int) -> Array:
+    if name not in blocks:
+        first = next(iter(blocks.values()))
+        raise ValueError(f"{first.file}: has no array {name}, the target of each case")
+    block = blocks[name]
+    targets = read_whole(block)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.shape != (cases,):
+        raise ValueError(f"{block}: expected one target for each of {cases} cases, ({cases},)")
+    return targets
+
+
+def _sort(targets: Array) -> str:
+    return {"U": "text", "S": "text", "f": "float"}.get(targets.dtype.kind, "whole")
+
+
+def _check_channels(
+    given: Mapping[str, Sequences], suffixes: Mapping[str, str], file: Path
+) -> None:
+    counts = {f"X{suffixes[name]}": each.values.shape[-1] for name, each in given.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise ValueError(f"{file}: expected one number of channels, but {shown}")
+
+
+# ---- sequences --------------------------------------------------------------------------------
+
+
+def _sequences(
+    blocks: Mapping[str, Block], suffix: str, options: ArraysOptions, scratch: Scratch
+) -> Sequences:
+    block = blocks[f"X{suffix}"]
+    block.refuse_objects()
+    offsets = sequence_offsets(blocks, suffix, block)
+    if offsets is not None:
+        return _ragged(block, offsets, scratch)
+    if len(block.shape) not in (2, 3) or 0 in block.shape:
+        raise ValueError(
+            f"{block}: expected (cases, time) or (cases, time, channels), none of them 0; "
+            "sequences of many lengths need the array 'lengths' too"
+        )
+    first = len(block.shape) == 3 and options.channels == "first"
+    shape = block.shape if len(block.shape) == 3 else (*block.shape, 1)
+    cases, length, channels = (shape[0], shape[2], shape[1]) if first else shape
+    if channels > MANY_CHANNELS * length and not first:
+        warnings.warn(
+            f"{block}, read as {length} samples of {channels} channels; if it is "
+            "(cases, channels, time), say channels='first' (--data.channels first)",
+            stacklevel=2,
+        )
+    values = scratch.array((cases, length, channels), block.kept_type)
+    done = 0
+    for rows in read_blocks(block):
+        cube = rows if rows.ndim == 3 else rows[..., None]
+        part = values[done : done + len(rows)]
+        if bad := write_values(cube.swapaxes(1, 2) if first else cube, part):
+            refuse_value(block, part[bad], done + bad[0], bad[1], bad[2])
+        done += len(rows)
+    return Sequences(values)
+
+
+def _ragged(block: Block, offsets: Array, scratch: Scratch) -> Sequences:
+    channels = block.shape[1] if len(block.shape) == 2 else 1
+    lengths = np.unique(np.diff(offsets))
+    even = len(lengths) == 1
+    shape = (len(offsets) - 1, int(lengths[0])) if even else (block.shape[0],)
+    values = scratch.array((*shape, channels), block.kept_type)
+    flat = values.reshape(-1, channels)
+    done = 0
+    for rows in read_blocks(block):
+        part = flat[done : done + len(rows)]
+        if bad := write_values(rows.reshape(len(rows), channels), part):
+            sample = done + bad[0]
+            case = int(np.searchsorted(offsets, sample, side="right")) - 1
+            refuse_value(block, part[bad], case, sample - int(offsets[case]), bad[1])
+        done += len(rows)
+    return Sequences(values) if even else Sequences(values, offsets)
+
+
+def sequence_offsets(blocks: Mapping[str, Block], suffix: str, block: Block) -> Array | None:
+    """Where each sequence begins and the last one ends, if X holds them one after the other."""
+    named = [name for name in (f"lengths{suffix}", f"offsets{suffix}") if name in blocks]
+    if not named:
+        return None
+    if len(named) == 2:
+        raise ValueError(f"{block.file} has both {named[0]} and {named[1]}; expected one of them")
+    given, numbers = blocks[named[0]], read_whole(blocks[named[0]])
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not len(numbers):
+        raise ValueError(f"{given}: expected whole numbers in one dimension")
+    if len(block.shape) not in (1, 2) or 0 in block.shape:
+        raise ValueError(f"{block}: with {named[0]}, expected (samples,) or (samples, channels)")
+    numbers = numbers.astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(numbers)]) if "lengths" in named[0] else numbers
+    empty = np.flatnonzero(np.diff(offsets) < 1)
+    if len(empty):
+        raise ValueError(f"{given}: case {empty[0]} has no samples; expected at least one")
+    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != block.shape[0]:
+        raise ValueError(
+            f"{given}: covers the samples {offsets[0]} to {offsets[-1]}, "
+            f"but {block.name} has 0 to {block.shape[0]}"
+        )
+    return offsets
+
+
+register(
+    Task(
+        name="arrays",
+        summary="your own arrays: .npz with X and y, or .npy files",
+        options=ArraysOptions,
+        load=load_arrays,
+        metric="accuracy",
+        size="your own",
+        small=replace(
+            LAPTOP,
+            epochs=20,
+        ),
+    )
+)

@@ -1,0 +1,76 @@
+"""The task a name or a path stands for: a registered one, or a reader of the user's own files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from s4d_torch._registry import UnknownNameError, did_you_mean, unknown
+from s4d_torch.data.folder import MissingDataError
+from s4d_torch.data.own.series import train_files
+from s4d_torch.data.task import TASKS, Task
+
+SOUNDS = (".wav", ".flac", ".ogg")
+READ = ".npz or .npy arrays, a .csv or .tsv table, .ts series, or a folder of sounds by class"
+
+
+def find_task(name_or_path: str) -> tuple[Task[Any], Any]:
+    """A task and its options: ``"digits"``, or ``"my/data.csv"``, which is read as a table.
+
+    A registered name comes first; ``./digits`` is a path.
+    """
+    if name_or_path in TASKS:
+        task = TASKS[name_or_path]
+        return task, _defaults(task)
+    path = Path(name_or_path).expanduser()
+    if not path.exists():
+        raise _unknown(name_or_path, path)
+    if path.is_dir():
+        return _folder_task(path)
+    suffix = path.suffix.lower()
+    if re.search(r"_(TRAIN|TEST)$", path.stem) or suffix == ".ts":
+        return _reader("ucr", path=str(path))
+    by_suffix = {".npz": "arrays", ".npy": "arrays", ".csv": "table", ".tsv": "table"}
+    if suffix not in by_suffix:
+        raise ValueError(f"{path} cannot be read; expected {READ}")
+    return _reader(by_suffix[suffix], path=path)
+
+
+def _folder_task(path: Path) -> tuple[Task[Any], Any]:
+    if train_files(path):
+        return _reader("ucr", path=str(path))
+    if any(file.suffix.lower() in SOUNDS for file in path.glob("*/**/*")):
+        return _reader("audio-folder", path=path)
+    raise ValueError(
+        f"the folder {path} has neither *_TRAIN.ts files nor folders of sounds "
+        f"({', '.join(SOUNDS)}) by class; expected {READ}"
+    )
+
+
+def _reader(name: str, **options: Any) -> tuple[Task[Any], Any]:
+    task = TASKS[name]
+    return task, task.options(**options)
+
+
+def _defaults(task: Task[Any]) -> Any:
+    needed = [f.name for f in fields(task.options) if f.default is f.default_factory is MISSING]
+    if needed:
+        raise ValueError(
+            f"{task.name!r} reads your own files and needs {', '.join(needed)}; name the file or "
+            f"folder itself: {READ}"
+        )
+    return task.options()
+
+
+def _unknown(given: str, path: Path) -> Exception:
+    if path.suffix or path.name != given:  # meant as a path
+        there = path.parent.is_dir()
+        names = [each.name for each in path.parent.iterdir()] if there else []
+        return MissingDataError(
+            f"there is no file or folder {given}{did_you_mean(path.name, names)}"
+        )
+    return UnknownNameError(
+        f"{unknown('task', given, TASKS)}; or name a path to your own data: {READ}"
+    )

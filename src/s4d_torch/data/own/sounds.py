@@ -1,0 +1,243 @@
+"""A user's own sounds: one folder per class, wav, flac or ogg files anywhere below it.
+
+``PATH/CLASS/....wav`` is split at random, class by class. ``PATH/train/CLASS/...``,
+``PATH/validation/CLASS/...`` (or ``val``) and ``PATH/test/CLASS/...`` are taken as they are, in
+capital letters too; without a validation folder, a part of the training files validates. What is
+hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from s4d_torch._registry import did_you_mean
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.files.sound import (
+    SUFFIXES,
+    AudioFormat,
+    full_scale,
+    inspect_audio,
+    read_audio,
+    root_mean_square,
+)
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
+from s4d_torch.data.own.assemble import hold_out
+from s4d_torch.data.task import LAPTOP, Task, register
+
+SPLIT_FOLDERS = {
+    **dict.fromkeys(("train", "training"), 0),
+    **dict.fromkeys(("validation", "val", "valid"), 1),
+    **dict.fromkeys(("test", "testing"), 2),
+}
+SHOWN = 3  # files named in a message
+
+
+@dataclass(frozen=True)
+class AudioFolderOptions:
+    """Sound files, sorted into folders by class."""
+
+    path: Path
+    """the folder with one folder per class, or with train, validation and test"""
+    validation: float = 0.1
+    """part of each class that validates"""
+    test: float = 0.2
+    """part of each class that tests"""
+    split_seed: int = 0
+    """of the random splits"""
+    sample_rate: int = 0
+    """samples per second that every file has to have; 0 takes what they have in common"""
+    max_seconds: float = 0.0
+    """longer clips lose their end; 0 keeps them whole"""
+
+    def __post_init__(self) -> None:
+        if not (self.validation > 0 and self.test > 0 and self.validation + self.test < 1):
+            raise ValueError(
+                f"validation {self.validation} and test {self.test}: expected fractions above 0 "
+                "that leave something to learn from"
+            )
+        if self.sample_rate < 0 or not 0 <= self.max_seconds < float("inf"):
+            raise ValueError(
+                f"sample_rate {self.sample_rate} and max_seconds {self.max_seconds}: "
+                "expected numbers from 0 upwards"
+            )
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """Files with their class; ``assigned`` is 0, 1 or 2 for a split of the user's, or -1."""
+
+    paths: list[Path]
+    labels: Array
+    assigned: Array
+    classes: tuple[str, ...]
+
+
+def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Dataset:
+    """Clips of (samples, channels), ragged, read with the loudness of training as 1.
+
+    All files need one sample rate and one number of channels. They are kept as int16 if all of
+    them are of 16 bits or fewer, otherwise as float32 with full scale at 1.
+    """
+    clips = _find_clips(options.path.expanduser().resolve())
+    key = {
+        "classes": clips.classes,
+        "fractions": (options.validation, options.test),
+        "seed": options.split_seed,
+        "rate": options.sample_rate,
+        "seconds": options.max_seconds,
+    }
+
+    def build(scratch: Scratch) -> Dataset:
+        return _build(clips, options, scratch)
+
+    return folder.prepared("audio-folder", key, clips.paths, build)
+
+
+def _find_clips(root: Path) -> _Clips:
+    names = [path.name for path in _subfolders(root)]
+    splits = [SPLIT_FOLDERS.get(name.lower(), -1) for name in names]
+    if 0 in splits and -1 not in splits:
+        if len(set(splits)) < len(splits) or 2 not in splits:
+            raise ValueError(
+                f"{root}: has the folders {', '.join(names)}; expected one each for train and test "
+                "and, if you like, one for validation"
+            )
+        places = {root / name: split for name, split in zip(names, splits, strict=True)}
+        classes = tuple(path.name for path in _subfolders(root / names[splits.index(0)]))
+    else:
+        places, classes = {root: -1}, tuple(names)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{root}: {len(classes)} classes ({', '.join(classes)}); expected two or more folders, "
+            "each with the sounds of one class"
+        )
+    paths, labels, assigned = [], [], []
+    for place, split in places.items():
+        for path in _subfolders(place):
+            found = _sounds(path, classes)
+            paths += found
+            labels += [classes.index(path.name)] * len(found)
+            assigned += [split] * len(found)
+    return _Clips(paths, np.array(labels, dtype=np.int64), np.array(assigned), classes)
+
+
+def _subfolders(root: Path) -> list[Path]:
+    if not root.is_dir():
+        raise MissingDataError(f"{root} is not a folder; give the one that holds your classes")
+    return sorted(path for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))
+
+
+def _is_hidden(name: str) -> bool:
+    """Also of the twins ._NAME.wav in which a Mac keeps what other disks cannot."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _sounds(folder: Path, classes: Sequence[str]) -> list[Path]:
+    """The sound files below the folder of a class."""
+    if folder.name not in classes:
+        hint = did_you_mean(folder.name, classes)
+        raise ValueError(f"{folder}: no training folder has the class {folder.name!r}{hint}")
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and not path.is_dir()
+        and not any(map(_is_hidden, path.relative_to(folder).parts))
+    )
+    if not found:
+        raise ValueError(f"{folder}: no files that end in {', '.join(SUFFIXES)}")
+    return found
+
+
+def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Dataset:
+    common = _common_format(clips.paths, options.sample_rate)
+    rate = common.sample_rate
+    longest = max(1, round(options.max_seconds * rate)) if options.max_seconds else None
+    stored = scratch.ragged(_read_clips(clips.paths, longest, common.dtype))
+    train, validation, test = _divide(clips, options)
+    whole = Split.whole(stored, clips.labels)
+    signature = Signature(
+        "classification",
+        features=common.channels,
+        outputs=len(clips.classes),
+        length=stored.longest,
+        classes=clips.classes,
+        input_scale=(1 / root_mean_square(stored, train),),
+        sample_rate=rate,
+    )
+    return Dataset(whole.part(train), whole.part(validation), whole.part(test), signature)
+
+
+def _common_format(paths: Sequence[Path], expected: int) -> AudioFormat:
+    """What all files have in common; an error that lists those that differ from most."""
+    formats = [inspect_audio(path) for path in paths]
+    rates = [form.sample_rate for form in formats]
+    channels = [form.channels for form in formats]
+    rate = _require_one(paths, rates, "samples per second", expected)
+    width = _require_one(paths, channels, "channels", 0)
+    small = all(form.dtype == np.int16 for form in formats)
+    return AudioFormat(rate, width, 0, np.dtype(np.int16 if small else np.float32))
+
+
+def _require_one(paths: Sequence[Path], values: list[int], what: str, expected: int) -> int:
+    common = expected or Counter(values).most_common(1)[0][0]
+    others = [(path, value) for path, value in zip(paths, values, strict=True) if value != common]
+    if others:
+        listed = "; ".join(f"{path}: {value}" for path, value in others[:SHOWN])
+        more = f"; and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        raise ValueError(
+            f"{len(others)} of {len(paths)} files do not have {common} {what}: {listed}{more}. "
+            "Convert them first"
+        )
+    return common
+
+
+def _read_clips(
+    paths: Sequence[Path], longest: int | None, dtype: np.dtype[Any]
+) -> Iterator[Array]:
+    for path in paths:
+        samples, _ = read_audio(path)
+        if len(samples) == 0:
+            raise ValueError(f"{path}: no samples")
+        cut = samples[:longest]
+        yield cut if dtype == np.int16 else (cut / full_scale(cut.dtype)).astype(dtype)
+
+
+def _divide(clips: _Clips, options: AudioFolderOptions) -> list[Array]:
+    """Rows of the three splits: the user's own, or of each class its share."""
+    train, validation, test = (np.flatnonzero(clips.assigned == split) for split in range(3))
+    if not len(validation):
+        own_test = len(test) > 0
+        loose = train if own_test else np.arange(len(clips.paths))
+        fractions = (options.validation,) if own_test else (options.validation, options.test)
+        held = hold_out(clips.labels[loose], "classification", fractions, options.split_seed)
+        train, validation, test = (*(loose[part] for part in held), test)[:3]
+    random = np.random.Generator(np.random.PCG64(options.split_seed))
+    # shuffled, so that the first n clips of folders sorted by class are a fair sample
+    return [random.permutation(part) for part in (train, validation, test)]
+
+
+register(
+    Task(
+        name="audio-folder",
+        summary="your own sounds: wav, flac or ogg files in one folder per class",
+        options=AudioFolderOptions,
+        load=load_audio_folder,
+        metric="accuracy",
+        size="yours",
+        licence="yours",
+        small=replace(
+            LAPTOP,
+            d_model=32,
+            d_state=64,
+            lr=0.01,
+            batch_size=16,
+        ),
+    )
+)

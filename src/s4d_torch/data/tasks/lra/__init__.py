@@ -1,0 +1,1 @@
+"""The text tasks of the Long Range Arena: ListOps, Text and Retrieval."""

@@ -1,0 +1,1 @@
+"""Pathfinder and Path-X: are two dots joined by a dashed curve?"""

@@ -1,0 +1,257 @@
+"""Speech Commands: one second of raw audio, one of 35 words."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from s4d_torch._registry import unknown
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.files.sound import read_audio, root_mean_square
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.task import ARENA, LAPTOP, Task, register
+
+WORDS = (
+    *("backward", "bed", "bird", "cat", "dog", "down", "eight", "five", "follow", "forward"),
+    *("four", "go", "happy", "house", "learn", "left", "marvin", "nine", "no", "off", "on"),
+    *("one", "right", "seven", "sheila", "six", "stop", "three", "tree", "two", "up", "visual"),
+    *("wow", "yes", "zero"),
+)
+RATE = LENGTH = 16000
+RATES = (16000, 8000)
+LISTS = {"test": "testing_list.txt", "validation": "validation_list.txt"}
+
+FOLDER = "speech_commands"
+SOURCES = (
+    Source(
+        "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+        digest="sha256:af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
+        size=2428923189,
+        into=FOLDER,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class SpeechOptions:
+    """Clips of one second, split by the lists that come with the data."""
+
+    words: tuple[str, ...] = ()
+    """the words to tell apart; none stands for all of the 35 that are there"""
+    sample_rate: Literal[16000, 8000] = 16000
+    """samples per second; 8000 takes every second sample, without a filter"""
+
+    def __post_init__(self) -> None:
+        for word in self.words:
+            if word not in WORDS:
+                raise ValueError(unknown("word", word, WORDS))
+        if len(set(self.words)) != len(self.words) or len(self.words) == 1:
+            raise ValueError(f"words {', '.join(self.words)}: expected two or more different ones")
+        if self.sample_rate not in RATES:
+            raise ValueError(f"sample_rate {self.sample_rate}: choose 16000 or 8000")
+
+
+def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
+    """Clips as (n, 16000, 1), or (n, 8000, 1), of int16 read with the loudness of training as 1.
+
+    Shorter clips end in zeros, longer ones are cut, with a warning. A few recordings are there
+    under several names: a clip that is also in the test list is taken out of validation and
+    training, and one of the validation list out of training, so that no sound is in two splits.
+
+    Where no clip of the test list is there, half of the validation clips become the test split,
+    by speakers, with a warning: no speaker is in both, and numbers are not those of the full data.
+    """
+    root = folder.require(FOLDER, SOURCES)
+    words = options.words or tuple(word for word in WORDS if (root / word).is_dir())
+    lists = {split: _read_list(root / name, words) for split, name in LISTS.items()}
+    _require_words(root, words)
+    borrowed = not any((root / name).exists() for name in lists["test"])
+    if borrowed:
+        warnings.warn(
+            f"{root}: no clip of {LISTS['test']} is there; half of the validation clips, of other "
+            "speakers than the rest, are the test split",
+            stacklevel=2,
+        )
+    # The time of a folder changes with what is in it: 35 of them stand for 105829 files.
+    files = [root / name for name in (*LISTS.values(), *words)]
+
+    def build(scratch: Scratch) -> Dataset:
+        return _build(root, words, _assign(root, words, lists, borrowed), scratch)
+
+    key = {"words": words, "borrowed": borrowed}
+    dataset = folder.prepared("sc35", key, files, build).grouped()
+    return dataset if options.sample_rate == RATE else dataset.decimated(RATE // 8000)
+
+
+def _read_list(path: Path, words: Iterable[str]) -> frozenset[str]:
+    """The names word/clip.wav of an official list, for these words."""
+    if not path.is_file():
+        raise MissingDataError(f"{path} is missing; it comes with {SOURCES[0].name}")
+    wanted = set(words)
+    lines = path.read_text("utf-8").split()
+    return frozenset(line for line in lines if line.partition("/")[0] in wanted)
+
+
+def _require_words(root: Path, words: tuple[str, ...]) -> None:
+    there = [word for word in WORDS if (root / word).is_dir()]
+    missing = [word for word in words if word not in there]
+    if missing or len(words) < 2:
+        raise MissingDataError(
+            f"{root}: no folder for {', '.join(missing) or 'two words'}; "
+            f"there are {', '.join(there) or 'none'}. Unpack {SOURCES[0].name} there"
+        )
+
+
+def _assign(
+    root: Path, words: tuple[str, ...], lists: Mapping[str, frozenset[str]], borrowed: bool
+) -> dict[str, list[str]]:
+    """Names word/clip.wav by split, in a fixed order; test first, then validation."""
+    parts: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
+    for word in words:
+        for path in sorted((root / word).glob("*.wav")):
+            name = f"{word}/{path.name}"
+            listed = (split for split, names in lists.items() if name in names)
+            parts[next(listed, "train")].append(name)
+    if borrowed:
+        parts["validation"], parts["test"] = _halve(parts["validation"])
+    for split, names in parts.items():
+        if not names:
+            raise MissingDataError(f"{root}: no clip for the {split} split; are there more files?")
+    return parts
+
+
+def _halve(names: list[str]) -> tuple[list[str], list[str]]:
+    """Two parts without a common speaker, about equal in clips."""
+    speakers: dict[str, list[str]] = {}
+    for name in names:
+        speakers.setdefault(_speaker(name), []).append(name)
+    halves: tuple[list[str], list[str]] = ([], [])
+    # The most talkative first, each to the half that has fewer clips by then.
+    for speaker in sorted(speakers, key=lambda one: (-len(speakers[one]), one)):
+        min(halves, key=len).extend(speakers[speaker])
+    return sorted(halves[0]), sorted(halves[1])
+
+
+def _speaker(name: str) -> str:
+    return name.partition("/")[2].partition("_nohash_")[0]
+
+
+def _build(
+    root: Path, words: tuple[str, ...], parts: Mapping[str, list[str]], scratch: Scratch
+) -> Dataset:
+    names = [name for part in parts.values() for name in part]
+    clips = scratch.array((len(names), LENGTH, 1), np.int16)
+    labels = np.array([words.index(name.partition("/")[0]) for name in names], dtype=np.int64)
+    index: dict[str, Array] = {}
+    seen: set[bytes] = set()
+    start = cut = 0
+    for split, part in parts.items():
+        digests = []
+        for row, name in enumerate(part, start):
+            cut += _put(root / name, clips[row, :, 0])
+            digests.append(blake2b(clips[row].tobytes(), digest_size=16).digest())
+        fresh = [row for row, digest in enumerate(digests, start) if digest not in seen]
+        index[split] = np.array(fresh, dtype=np.int64)
+        seen.update(digests)
+        start += len(part)
+    if cut:
+        warnings.warn(f"{root}: {cut} clips of more than {LENGTH} samples are cut", stacklevel=2)
+    stored = Sequences(clips)
+    signature = Signature(
+        "classification",
+        features=1,
+        outputs=len(words),
+        length=LENGTH,
+        classes=words,
+        input_scale=(1 / root_mean_square(stored, index["train"]),),
+        sample_rate=RATE,
+    )
+    splits = {split: Split((stored,), labels, rows) for split, rows in index.items()}
+    return Dataset(**splits, signature=signature)
+
+
+def _put(path: Path, row: Array) -> bool:
+    """Read a clip into a row of zeros; whether it had to be cut."""
+    samples, rate = read_audio(path)
+    if rate != RATE or samples.shape[1] != 1 or samples.dtype != np.int16:
+        raise ValueError(
+            f"{path}: {samples.shape[1]} channels of {samples.dtype} at {rate} Hz, "
+            f"expected one of int16 at {RATE} Hz"
+        )
+    row[: len(samples)] = samples[:LENGTH, 0]
+    return len(samples) > LENGTH
+
+
+PAPER = replace(ARENA, d_model=128, batch_size=16)
+
+BOTH_WAYS = register(
+    Task(
+        name="sc35",
+        summary="spoken words, one second of raw audio at 16 kHz",
+        options=SpeechOptions,
+        load=load_speech,
+        metric="accuracy",
+        length=LENGTH,
+        size="105829 clips, 2.4 GB to download",
+        licence="CC BY 4.0",
+        citation="Warden 2018, Speech Commands: A Dataset for Limited-Vocabulary Speech "
+        "Recognition",
+        sources=SOURCES,
+        files=(FOLDER,),
+        paper=PAPER,
+        small=replace(
+            LAPTOP,
+            d_model=32,
+            norm="batch",
+            lr=0.01,
+            batch_size=16,
+            epochs=16,
+            bidirectional=False,
+        ),
+        # 8 kHz: trained at 16 kHz
+        published={
+            "S4-LegS": 96.08,
+            "S4-FouT": 95.27,
+            "S4-(LegS/FouT)": 95.32,
+            "S4D-LegS": 95.83,
+            "S4D-Inv": 96.18,
+            "S4D-Lin": 96.25,
+            "InceptionNet": 61.24,
+            "ResNet-18": 77.86,
+            "XResNet-50": 83.01,
+            "ConvNet": 95.51,
+            "S4-LegS (8 kHz)": 91.32,
+            "S4-FouT (8 kHz)": 91.59,
+            "S4-(LegS/FouT) (8 kHz)": 90.72,
+            "S4D-LegS (8 kHz)": 91.08,
+            "S4D-Inv (8 kHz)": 91.80,
+            "S4D-Lin (8 kHz)": 91.58,
+            "InceptionNet (8 kHz)": 5.18,
+            "ResNet-18 (8 kHz)": 8.74,
+            "XResNet-50 (8 kHz)": 7.72,
+            "ConvNet (8 kHz)": 7.26,
+        },
+    )
+)
+
+register(
+    replace(
+        BOTH_WAYS,
+        name="sc35-ar",
+        summary="the spoken words of sc35 by causal models, read off the last position",
+        paper=replace(PAPER, bidirectional=False, pooling="last"),
+        published={
+            "S4-LegS": 93.60,
+            "S4-FouT": 91.78,
+            "S4D-LegS": 93.57,
+            "S4D-Inv": 93.40,
+            "S4D-Lin": 93.37,
+        },
+    )
+)

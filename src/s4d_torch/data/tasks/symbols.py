@@ -1,0 +1,151 @@
+"""Sequences whose next symbol is to be told: ``mnist-pixels`` and ``fsdd-audio``.
+
+The values of another task become a few levels each, and each is predicted from those before it; a
+model that does so can generate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.folder import DataFolder
+from s4d_torch.data.task import LAPTOP, TASKS, register
+from s4d_torch.data.tasks import fsdd, mnist
+from s4d_torch.data.tasks.quantization import QUANTIZATIONS, check_levels
+
+
+@dataclass(frozen=True)
+class MnistPixelsOptions(mnist.MnistOptions):
+    """As mnist, with the pixels as levels of grey."""
+
+    levels: int = 16
+    """of grey, 0 being black"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_levels(self.levels)
+
+
+@dataclass(frozen=True)
+class FsddAudioOptions(fsdd.FsddOptions):
+    """As fsdd, with the samples as levels of the mu-law."""
+
+    levels: int = 256
+    """of loudness, of either sign"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_levels(self.levels)
+
+
+def load_mnist_pixels(options: MnistPixelsOptions, folder: DataFolder) -> Dataset:
+    """Images as (n, 784) levels, row by row."""
+    dataset = mnist.load_mnist(mnist.MnistOptions(options.split_seed), folder)
+    return as_symbols(dataset, "linear", np.arange(256) / 255, options.levels)
+
+
+def load_fsdd_audio(options: FsddAudioOptions, folder: DataFolder) -> Dataset:
+    """Clips as levels, (samples,) each."""
+    plain = fsdd.FsddOptions(options.max_seconds, options.split_seed)
+    values = np.arange(2**16).astype(np.uint16).view(np.int16) / 2**15
+    return as_symbols(fsdd.load_fsdd(plain, folder), "mu-law", values, options.levels)
+
+
+def as_symbols(dataset: Dataset, quantization: str, values: Array, levels: int) -> Dataset:
+    """A dataset of one feature, stored as integers, as symbols to predict one after the other.
+
+    ``values`` has what each integer stands for, in the order of their bits without a sign.
+    """
+    symbol = QUANTIZATIONS[quantization].encode(values, levels).astype(np.uint8)
+    made: dict[int, Array] = {}  # splits share what they are stored in
+
+    def encoded(tower: Sequences) -> Sequences:
+        stored = tower.values
+        if id(stored) not in made:
+            made[id(stored)] = symbol[stored[..., 0].view(f"u{stored.dtype.itemsize}")]
+        return replace(tower, values=made[id(stored)])
+
+    splits = {
+        name: replace(split, inputs=(encoded(split.inputs[0]),))
+        for name, split in dataset.splits.items()
+    }
+    signature = Signature(
+        "generation",
+        features=levels + 1,
+        outputs=levels,
+        length=dataset.signature.length,
+        tokens=True,
+        sample_rate=dataset.signature.sample_rate,
+        quantization=quantization,
+    )
+    return Dataset(**splits, signature=signature)
+
+
+def counted_bits(dataset: Dataset, splits: Iterable[Split], order: int) -> float:
+    """Bits per symbol of ``splits`` by counting, in training, what follows each ``order`` symbols.
+
+    Order 0 is how frequent symbols are, order 1 which of them follow the symbol before. Each count
+    starts from 1, so that what training did not see has a chance too.
+    """
+    levels = dataset.signature.outputs
+    counts = np.ones((levels + 1) ** order * levels)
+    for places in _places(dataset.train, levels, order):
+        counts += np.bincount(places, minlength=len(counts))
+    chances = counts.reshape(-1, levels) / counts.reshape(-1, levels).sum(1, keepdims=True)
+    bits = -np.log2(chances).ravel()
+    found = [
+        (bits[places].sum(), len(places))
+        for split in splits
+        for places in _places(split, levels, order)
+    ]
+    total, symbols = np.sum(found, axis=0)
+    return float(total / symbols)
+
+
+def _places(split: Split, levels: int, order: int) -> Iterator[Array]:
+    """For each sequence and symbol the place of its count; the beginning is a symbol of its own."""
+    for i in split.index:
+        symbols = np.concatenate([np.full(order, levels), split.inputs[0][int(i)]]).astype(np.int64)
+        place = symbols[order:]
+        for back in range(1, order + 1):
+            before = symbols[order - back : len(symbols) - back]
+            place = place + before * levels * (levels + 1) ** (back - 1)
+        yield place
+
+
+_SMALL = replace(
+    LAPTOP,
+    n_layers=3,
+    lr=0.01,
+    dropout=0.0,
+    weight_decay=0.01,
+    bidirectional=False,
+    pooling="none",
+)
+
+register(
+    replace(
+        TASKS["mnist"],
+        name="mnist-pixels",
+        summary="handwritten digits, 28x28 pixels: the next pixel from those before",
+        options=MnistPixelsOptions,
+        load=load_mnist_pixels,
+        metric="bits",
+        small=replace(_SMALL, epochs=2),
+    )
+)
+register(
+    replace(
+        TASKS["fsdd"],
+        name="fsdd-audio",
+        summary="spoken digits, raw audio at 8 kHz: the next sample from those before",
+        options=FsddAudioOptions,
+        load=load_fsdd_audio,
+        metric="bits",
+        small=replace(_SMALL, batch_size=16, epochs=5),
+    )
+)

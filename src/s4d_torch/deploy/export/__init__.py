@@ -1,0 +1,1 @@
+"""Trained models as graphs for other runtimes."""

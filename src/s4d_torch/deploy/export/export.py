@@ -1,0 +1,290 @@
+"""Export a model: graphs for other runtimes, checked against the model before they are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from s4d_torch._version import __version__
+from s4d_torch.data.dataset import Dataset, Signature
+from s4d_torch.deploy.export.card import card
+from s4d_torch.deploy.export.check import (
+    Checked,
+    check_sequence,
+    check_step,
+    output_change,
+    reference,
+)
+from s4d_torch.deploy.export.formats import FORMATS, Format
+from s4d_torch.deploy.export.plan import ModelPlan, make_plan, state_shapes
+from s4d_torch.deploy.export.quantize import quantized
+from s4d_torch.nn.model import SequenceModel
+from s4d_torch.training.evaluation import predict, score
+
+FACTS, CARD = "export.json", "README.md"
+FORMAT_VERSION = 1
+TOLERANCE = 1e-4  # of the largest output
+EVALUATED = 1000  # sequences of a split that show what quantisation changes
+NO_STEP = "a bidirectional model looks ahead and cannot step; there is no step file"
+
+
+class ExportMismatchError(ValueError):
+    """An export that does not answer as its model does; it was not written."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the folder, and the facts that its ``export.json`` holds too."""
+
+    folder: Path
+    facts: dict[str, Any]
+
+    @property
+    def sequence(self) -> Path:
+        return self.folder / self.facts["sequence"]["file"]
+
+    @property
+    def step(self) -> Path | None:
+        """None for a bidirectional model, which has no step."""
+        step = self.facts["step"]
+        return None if step is None else self.folder / step["file"]
+
+    @property
+    def difference(self) -> float:
+        """The largest difference from the model that was found, of its largest output."""
+        return float(self.facts["checked"]["difference"])
+
+
+def export_model(
+    model: SequenceModel,
+    folder: str | os.PathLike[str],
+    *,
+    to: str = "onnx",
+    quantize: str | None = None,
+    rate: float = 1.0,
+    signature: Signature | None = None,
+    dataset: Dataset | None = None,
+    tolerance: float = TOLERANCE,
+) -> Exported:
+    """Write ``sequence`` and ``step`` as ``onnx`` or ``pt2`` into ``folder``, with a model card.
+
+    Both take any batch, the sequence any length too; they compute in float32 with the state of the
+    step in float64. ``rate`` is fixed in them. ``quantize`` stores the mixing matrices as ``int8``
+    or ``float16``; with a ``dataset`` the scores before and after are measured. ``signature`` tells
+    the card of classes and of the normalisation of the data.
+
+    What differs from the model by more than ``tolerance``, of the largest output, is refused: then,
+    as after any error, ``folder`` is as it was.
+    """
+    if not isinstance(model, SequenceModel):
+        raise TypeError(
+            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
+            "torch.export and torch.onnx take other models"
+        )
+    kind, target = FORMATS[to], Path(folder)
+    versions = kind.require()
+    _check_target(target)
+    exact = reference(model)
+    shown = exact if quantize is None else quantized(exact, quantize)
+    plan = make_plan(model, quantize=quantize, rate=rate)
+    signature = dataset.signature if signature is None and dataset is not None else signature
+    with _whole_or_not_at_all(target) as place:
+        _write(kind, plan, place)
+        checked = _check(kind, plan, shown, place, rate, signature)
+        facts = {
+            "format": "s4d_torch.export",
+            "format_version": FORMAT_VERSION,
+            "to": to,
+            **_described(kind, plan, place),
+            "rate": rate,
+            "needs": kind.needs,
+            "lengths_optional": kind.lengths_optional,
+            "versions": {"s4d_torch": __version__, "torch": torch.__version__, **versions},
+            "config": model.config,
+            "data": None if signature is None else asdict(signature),
+            "quantized": None,
+            "checked": _judged(checked, tolerance),
+        }
+        if quantize is not None:
+            facts["quantized"] = {
+                "to": quantize,
+                "bytes_before": _sizes_of_exact(kind, model, rate, place),
+                "output_change": output_change(exact, shown, plan, rate),
+                "scores": None if dataset is None else _scores(exact, shown, dataset, rate),
+            }
+        (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        (place / CARD).write_text(card(facts), encoding="utf-8")
+    return Exported(target, facts)
+
+
+def _write(kind: Format, plan: ModelPlan, place: Path) -> None:
+    kind.write_sequence(plan, place / f"sequence{kind.suffix}")
+    if plan.causal:
+        kind.write_step(plan, place / f"step{kind.suffix}")
+
+
+def _check(
+    kind: Format,
+    plan: ModelPlan,
+    model: SequenceModel,
+    place: Path,
+    rate: float,
+    signature: Signature | None,
+) -> dict[str, list[Checked]]:
+    found = {
+        "sequence": check_sequence(
+            kind.load_sequence(place / f"sequence{kind.suffix}"),
+            model,
+            plan,
+            rate=rate,
+            trained_length=None if signature is None else signature.length,
+            lengths_optional=kind.lengths_optional,
+        )
+    }
+    if plan.causal:
+        step = kind.load_step(place / f"step{kind.suffix}")
+        found["step"] = check_step(step, model, plan, rate=rate)
+    return found
+
+
+def _judged(checked: dict[str, list[Checked]], tolerance: float) -> dict[str, Any]:
+    """The differences in units of the largest output; an error if one is too large."""
+    every = [each for part in checked.values() for each in part]
+    largest = max(each.largest for each in every) or 1.0
+    relative = {
+        name: [{**each.what, "difference": each.difference / largest} for each in part]
+        for name, part in checked.items()
+    }
+    flat = [(row["difference"], name, row) for name, part in relative.items() for row in part]
+    wrong = [entry for entry in flat if not entry[0] <= tolerance]  # NaN is wrong too
+    if wrong:
+        difference, name, row = wrong[0]
+        where = ", ".join(f"{key} {value}" for key, value in row.items() if key != "difference")
+        raise ExportMismatchError(
+            f"the exported {name} differs from the model by {difference:.1e} of the largest output "
+            f"({where}), and {tolerance:g} is allowed; nothing was written"
+        )
+    return {"tolerance": tolerance, "difference": max(entry[0] for entry in flat), **relative}
+
+
+# -- what is told of it -------------------------------------------------------------------------
+
+
+def _described(kind: Format, plan: ModelPlan, place: Path) -> dict[str, Any]:
+    """Names, types and shapes of what goes in and comes out, per file."""
+    lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
+    features = [] if plan.tokens else [plan.d_input]
+    dtype = "int64" if plan.tokens else "float32"
+    times = ["length"] if plan.pooling == "none" else []
+    y = _tensor("y", "float32", ["batch", *times, plan.d_output])
+    sequence, step = (f"{name}{kind.suffix}" for name in ("sequence", "step"))
+    described: dict[str, Any] = {
+        "sequence": {
+            "file": sequence,
+            "bytes": (place / sequence).stat().st_size,
+            "inputs": [
+                _tensor("u", dtype, [*lead, "length", *features]),
+                _tensor("lengths", "int64", lead),
+            ],
+            "outputs": [y],
+        },
+        "step": None,
+        "why_no_step": None if plan.causal else NO_STEP,
+    }
+    if plan.causal:
+        shapes = state_shapes(plan).items()
+        states = [_tensor(name, "float64", [*lead, *shape]) for name, shape in shapes]
+        after = [{**state, "name": f"next_{state['name']}"} for state in states]
+        described["step"] = {
+            "file": step,
+            "bytes": (place / step).stat().st_size,
+            "inputs": [_tensor("u", dtype, [*lead, *features]), *states],
+            "outputs": [_tensor("y", "float32", ["batch", plan.d_output]), *after],
+        }
+    return described
+
+
+def _tensor(name: str, dtype: str, shape: list[Any]) -> dict[str, Any]:
+    return {"name": name, "dtype": dtype, "shape": list(shape)}
+
+
+def _sizes_of_exact(kind: Format, model: SequenceModel, rate: float, place: Path) -> dict[str, int]:
+    """Bytes of the same files without quantisation."""
+    with tempfile.TemporaryDirectory(dir=place) as other:
+        _write(kind, make_plan(model, rate=rate), Path(other))
+        files = sorted(Path(other).iterdir())
+        return {file.stem: file.stat().st_size for file in files}
+
+
+def _scores(
+    exact: SequenceModel, other: SequenceModel, dataset: Dataset, rate: float
+) -> dict[str, Any]:
+    """The scores of both on the test split, or on the validation split if there is none."""
+    name = "test" if len(dataset.test) else "validation"
+    split = dataset.splits[name]
+    if len(split) > EVALUATED:  # evenly over the split, which may be sorted by class
+        split = split.part(np.linspace(0, len(split) - 1, EVALUATED).round().astype(np.int64))
+    precision = "float64" if next(exact.parameters()).dtype == torch.float64 else "float32"
+
+    def scores(model: SequenceModel) -> dict[str, float]:
+        outputs, targets = predict(model, dataset, split, precision=precision, rate=rate)
+        found = score(outputs, targets, dataset.signature)
+        return {"loss": found.loss, **found.scores}
+
+    before, after = scores(exact), scores(other)
+    return {"split": name, "sequences": len(split), "before": before, "after": after}
+
+
+# -- whole or not at all --------------------------------------------------------------------------
+
+
+def _check_target(folder: Path) -> None:
+    """Refuse a folder with anything in it but an earlier export."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; name a folder for the export")
+    if folder.is_dir() and any(folder.iterdir()) and not _is_export(folder):
+        raise FileExistsError(
+            f"{folder} is not empty and holds no earlier export; name another folder"
+        )
+
+
+def _is_export(folder: Path) -> bool:
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(facts, dict) and facts.get("format") == "s4d_torch.export"
+
+
+@contextmanager
+def _whole_or_not_at_all(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of ``folder`` once all is well."""
+    parent = folder.absolute().parent
+    while not parent.is_dir():
+        parent = parent.parent
+    place = Path(tempfile.mkdtemp(prefix=".export-", dir=parent))
+    try:
+        written = place / "new"
+        written.mkdir()
+        yield written
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            os.replace(folder, place / "old")
+        try:
+            os.replace(written, folder)
+        except OSError:
+            if (place / "old").exists():
+                os.replace(place / "old", folder)
+            raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

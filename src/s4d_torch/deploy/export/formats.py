@@ -1,0 +1,141 @@
+"""What a model can be exported to: how each format is written, and called again to be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s4d_torch._registry import Registry
+from s4d_torch.deploy.export import onnx_model as onnx_graph
+from s4d_torch.deploy.export import torch_model as export_torch
+from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package
+from s4d_torch.deploy.export.plan import ModelPlan, state_shapes
+
+State = tuple[Tensor, ...]
+Sequence = Callable[[Tensor, Tensor | None], Tensor]
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """Writers of the two graphs, and loaders of what they wrote.
+
+    ``lengths_optional`` says whether a sequence runs without ``lengths``; ``needs`` what a program
+    that uses the files has to have installed.
+    """
+
+    suffix: str
+    needs: str
+    lengths_optional: bool
+    require: Callable[[], dict[str, str]]
+    """raise if a package is missing; the versions that matter"""
+    write_sequence: Callable[[ModelPlan, Path], None]
+    write_step: Callable[[ModelPlan, Path], None]
+    load_sequence: Callable[[Path], Sequence]
+    load_step: Callable[[Path], Step]
+
+
+FORMATS: Registry[Format] = Registry("export format")
+
+
+# -- ONNX ----------------------------------------------------------------------------------------
+
+
+def _onnx_versions() -> dict[str, str]:
+    packages = {name: onnx_package(name).__version__ for name in ("onnx", "onnxruntime")}
+    return {**packages, "opset": str(OPSET)}
+
+
+def _session(path: Path) -> Any:
+    runtime = onnx_package("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # a default for lengths is meant
+    options.intra_op_num_threads = torch.get_num_threads()
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _onnx_sequence(path: Path) -> Sequence:
+    session = _session(path)
+
+    def call(u: Tensor, lengths: Tensor | None) -> Tensor:
+        given = {"u": u.numpy()}
+        if lengths is not None:
+            given["lengths"] = lengths.numpy()
+        return torch.from_numpy(session.run(["y"], given)[0])
+
+    return call
+
+
+def _onnx_step(path: Path) -> Step:
+    session = _session(path)
+    names = [each.name for each in session.get_inputs()][1:]
+
+    def call(u: Tensor, state: State) -> tuple[Tensor, State]:
+        given = {name: part.numpy() for name, part in zip(names, state, strict=True)}
+        y, *after = map(torch.from_numpy, session.run(None, {"u": u.numpy(), **given}))
+        return y, tuple(after)
+
+    return call
+
+
+FORMATS.register(
+    "onnx",
+    Format(
+        suffix=".onnx",
+        needs="ONNX Runtime, or another runtime of ONNX",
+        lengths_optional=True,
+        require=_onnx_versions,
+        write_sequence=lambda plan, path: _write(path, onnx_graph.sequence_graph(plan)),
+        write_step=lambda plan, path: _write(path, onnx_graph.step_graph(plan)),
+        load_sequence=_onnx_sequence,
+        load_step=_onnx_step,
+    ),
+)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+# -- torch.export --------------------------------------------------------------------------------
+
+
+def _torch_sequence(path: Path) -> Sequence:
+    program = export_torch.load_program(path)
+
+    def call(u: Tensor, lengths: Tensor | None) -> Tensor:
+        assert lengths is not None
+        y: Tensor = program(u, lengths)
+        return y
+
+    return call
+
+
+def _torch_step(path: Path) -> Step:
+    program = export_torch.load_program(path)
+
+    def call(u: Tensor, state: State) -> tuple[Tensor, State]:
+        y, after = program(u, state)
+        return y, after
+
+    return call
+
+
+FORMATS.register(
+    "pt2",
+    Format(
+        suffix=".pt2",
+        needs=f"PyTorch alone, of version {torch.__version__.split('+')[0]} or later",
+        lengths_optional=False,
+        require=dict,
+        write_sequence=export_torch.save_sequence,
+        write_step=lambda plan, path: export_torch.save_step(plan, state_shapes(plan), path),
+        load_sequence=_torch_sequence,
+        load_step=_torch_step,
+    ),
+)

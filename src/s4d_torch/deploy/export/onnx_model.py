@@ -1,0 +1,201 @@
+"""Whole models as ONNX graphs: ``sequence`` with any batch and length, ``step`` with its state."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from s4d_torch.deploy.export import onnx_system
+from s4d_torch.deploy.export.onnx_builder import Graph, Value
+from s4d_torch.deploy.export.plan import (
+    CHUNK,
+    AffinePlan,
+    BlockPlan,
+    ModelPlan,
+    NormPlan,
+    state_shapes,
+)
+
+WHOLE = 2**62  # the length of a sequence that has no padding: min(lengths, length) is the length
+
+
+def sequence_graph(plan: ModelPlan) -> bytes:
+    """``u`` and, for ragged batches, ``lengths`` -> ``y``; see the card of an export for shapes."""
+    g = Graph("sequence")
+    lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
+    features = [] if plan.tokens else [plan.d_input]
+    u = g.input("u", "int64" if plan.tokens else "float32", [*lead, "length", *features])
+    lengths = g.optional_input(
+        "lengths",
+        ["batch or 1", *([] if plan.towers == 1 else ["2 or 1"])],
+        np.full((1,) * plan.towers, WHOLE, dtype=np.int64),
+    )
+    shape = g.op("Shape", u)
+    length = g.slice(shape, 0, plan.towers, plan.towers + 1)
+    rows_shape = g.slice(shape, 0, 0, plan.towers)
+    rows = g.op("ReduceProd", rows_shape, axes=[0], keepdims=1)
+    lengths = g.op("Expand", g.op("Min", lengths, length), rows_shape)
+    lengths = g.reshape(lengths, -1)  # (rows,)
+    u = g.reshape(u, rows, length, *features)
+    x, valid = _padded(g, plan, u, length, lengths)
+    x = _encode(g, plan, x)
+    for i, block in enumerate(plan.blocks):
+        g.scope = f"block_{i}/"
+        x = _block(g, plan, block, x, rows, valid)
+    g.scope = ""
+    x = _pool(g, plan, _norm(g, plan.norm, x), rows, valid, lengths)
+    y = _decode(g, plan, x)
+    if plan.pooling == "none":
+        y = g.slice(g.op("Where", valid, y, g.constant(0.0)), 1, 0, length)
+    times: list[str | int] = ["length"] if plan.pooling == "none" else []
+    g.output("y", y, "float32", ["batch", *times, plan.d_output])
+    return g.serialized()
+
+
+def step_graph(plan: ModelPlan) -> bytes:
+    """``u`` and the state -> ``y`` and the next state, whose names begin with ``next_``."""
+    g = Graph("step")
+    lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
+    features = [] if plan.tokens else [plan.d_input]
+    u = g.input("u", "int64" if plan.tokens else "float32", [*lead, *features])
+    shapes = state_shapes(plan)
+    state = {name: g.input(name, "float64", [*lead, *shape]) for name, shape in shapes.items()}
+    if plan.towers == 2:
+        u = g.reshape(u, -1, *features)
+        state = {name: g.reshape(state[name], -1, *shape) for name, shape in shapes.items()}
+    x, after = _encode(g, plan, u), {}
+    for i, block in enumerate(plan.blocks):
+        g.scope = f"block_{i}/"
+        name = f"state_{i}"
+        branch = _norm(g, block.norm, x) if plan.prenorm else x
+        y, after[name] = onnx_system.step(g, block.past, branch, state[name])
+        x = g.op("Add", x, _mix(g, plan, block, y))
+        x = x if plan.prenorm else _norm(g, block.norm, x)
+    g.scope = ""
+    x = _norm(g, plan.norm, x)
+    if plan.pooling == "mean":
+        total = after["total"] = g.op("Add", state["total"], g.cast(x, "float64"))
+        one = g.constant(np.array(1.0))
+        samples = after["samples"] = g.op("Add", state["samples"], one)
+        mean = g.op("Div", total, g.op("Unsqueeze", samples, g.constant([1])))
+        x = g.cast(mean, "float32")
+    g.output("y", _decode(g, plan, x), "float32", ["batch", plan.d_output])
+    for name, shape in shapes.items():
+        value = after[name] if plan.towers == 1 else g.reshape(after[name], -1, 2, *shape)
+        g.output(f"next_{name}", value, "float64", [*lead, *shape])
+    return g.serialized()
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _padded(
+    g: Graph, plan: ModelPlan, u: Value, length: Value, lengths: Value
+) -> tuple[Value, Value]:
+    """u (rows, P, ...) with P whole chunks and zeros in the padding; valid (rows, P, 1)."""
+    chunk = g.constant([CHUNK])
+    chunks = g.op("Div", g.op("Add", length, g.constant([CHUNK - 1])), chunk)
+    whole = g.op("Mul", chunks, chunk)
+    more = g.op("Sub", whole, length)
+    ends = [0] if plan.tokens else [0, 0]
+    before = [0] * (1 + len(ends))
+    u = g.op("Pad", u, g.shape(*before, 0, more, *ends[1:]))
+    end = g.op("Squeeze", whole, g.constant([0]))
+    place = g.op("Range", g.constant(0), end, g.constant(1))
+    inside = g.op("Less", place, g.op("Unsqueeze", lengths, g.constant([1])))  # (rows, P)
+    valid = g.op("Unsqueeze", inside, g.constant([2]))
+    if plan.tokens:
+        return g.op("Where", inside, u, g.constant(0)), valid
+    return g.op("Where", valid, u, g.constant(0.0)), valid
+
+
+def _encode(g: Graph, plan: ModelPlan, u: Value) -> Value:
+    if isinstance(plan.encoder, AffinePlan):
+        return _affine(g, plan.encoder, u)
+    return g.op("Gather", g.constant(plan.encoder), u, axis=0)
+
+
+def _block(
+    g: Graph, plan: ModelPlan, block: BlockPlan, x: Value, rows: Value, valid: Value
+) -> Value:
+    branch = _norm(g, block.norm, x) if plan.prenorm else x
+    if block.future is None:
+        y = onnx_system.sequence(g, block.past, branch, rows)
+    else:  # the padding would be heard
+        branch = g.op("Where", valid, branch, g.constant(0.0))
+        y = onnx_system.sequence(g, block.past, branch, rows)
+        y = g.op("Add", y, onnx_system.look_ahead(g, block.future, branch, rows))
+    x = g.op("Add", x, _mix(g, plan, block, y))
+    return x if plan.prenorm else _norm(g, block.norm, x)
+
+
+def _mix(g: Graph, plan: ModelPlan, block: BlockPlan, y: Value) -> Value:
+    y = _activate(g, plan.activation, y)
+    if block.linear is not None:
+        y = _affine(g, block.linear, y)
+    if block.glu:
+        value, gate = g.ops("Split", y, results=2, axis=-1)
+        y = g.op("Mul", value, g.op("Sigmoid", gate))
+    return y
+
+
+def _activate(g: Graph, activation: str, x: Value) -> Value:
+    match activation:
+        case "gelu":
+            wide = g.op("Erf", g.op("Div", x, g.constant(math.sqrt(2.0))))
+            half = g.op("Mul", x, g.op("Add", wide, g.constant(1.0)))
+            return g.op("Mul", half, g.constant(0.5))
+        case "relu":
+            return g.op("Relu", x)
+        case "silu":
+            return g.op("Mul", x, g.op("Sigmoid", x))
+        case "tanh":
+            return g.op("Tanh", x)
+        case "none":
+            return x
+    raise ValueError(f"activation {activation!r} has no ONNX form yet")
+
+
+def _affine(g: Graph, plan: AffinePlan, x: Value) -> Value:
+    values = g.constant(plan.weight.values.t())  # (inputs, outputs)
+    if plan.weight.values.element_size() < 4:
+        values = g.cast(values, "float32")
+    if plan.weight.scale is not None:
+        # not DequantizeLinear: ONNX Runtime takes that as leave to round the activations too
+        values = g.op("Mul", values, g.constant(plan.weight.scale))
+    return g.op("Add", g.op("MatMul", x, values), g.constant(plan.bias))
+
+
+def _norm(g: Graph, plan: NormPlan, x: Value) -> Value:
+    if plan.kind == "none":
+        return x
+    scale, shift = g.constant(plan.scale), g.constant(plan.shift)
+    if plan.kind == "layer":
+        return g.op("LayerNormalization", x, scale, shift, axis=-1, epsilon=plan.eps)
+    return g.op("Add", g.op("Mul", x, scale), shift)
+
+
+def _pool(g: Graph, plan: ModelPlan, x: Value, rows: Value, valid: Value, lengths: Value) -> Value:
+    if plan.pooling == "none":
+        return x
+    if plan.pooling == "last":
+        last = g.op("Unsqueeze", g.op("Sub", lengths, g.constant([1])), g.constant([1]))
+        return g.op("GatherND", x, last, batch_dims=1)
+    inside = g.op("Where", valid, x, g.constant(0.0))
+    chunks = g.reshape(inside, rows, -1, CHUNK, plan.d_model)
+    sums = g.op("ReduceSum", chunks, g.constant([2]), keepdims=0)
+    # float32 inside a chunk and float64 over them: the sum of a million samples keeps its digits
+    total = g.op("ReduceSum", g.cast(sums, "float64"), g.constant([1]), keepdims=0)
+    count = g.op("Unsqueeze", g.cast(lengths, "float64"), g.constant([1]))
+    return g.cast(g.op("Div", total, count), "float32")
+
+
+def _decode(g: Graph, plan: ModelPlan, x: Value) -> Value:
+    if plan.towers == 2:
+        pairs = g.reshape(x, -1, 2, plan.d_model)
+        a, b = (g.op("Gather", pairs, g.constant(i), axis=1) for i in (0, 1))
+        x = g.op("Concat", a, b, g.op("Sub", a, b), g.op("Mul", a, b), axis=-1)
+    for i, part in enumerate(plan.decoder):
+        x = _affine(g, part, x if i == 0 else _activate(g, plan.activation, x))
+    return x

@@ -1,0 +1,1 @@
+"""Weights of the official code, read into layers and models."""

@@ -1,0 +1,1 @@
+"""Live streams: answers as samples arrive."""

@@ -1,0 +1,164 @@
+"""Streams on disk: one safetensors file with their states, and whose they are.
+
+Tensors: ``layer.0`` (streams, d_model, d_state) and so on, ``total`` (streams, d_model),
+``samples`` (streams,), and ``answer`` (streams, d_output) of a model that pools. The metadata has a
+format, a version, and as JSON the model's config, a digest of its weights, and the id, the rate and
+the samples of each stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Hashable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from s4d_torch._files import write_atomically
+from s4d_torch.deploy.stream.runner import Runner, Standing
+from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.state import ModelState
+
+FORMAT, VERSION = "s4d_torch stream", 1
+# what has no part in an answer
+TRAINING = ("dropout", "tie_dropout", "drop_path", "engine", "check_finite")
+
+
+def write_streams(
+    path: str | os.PathLike[str], runner: Runner, streams: Mapping[Any, Standing]
+) -> None:
+    """Write the states of streams by their ids, whole or not at all."""
+    described = []
+    for name, standing in streams.items():
+        if isinstance(name, bool) or not isinstance(name, str | int | None):
+            raise TypeError(f"an id on disk must be a string or an integer, got {name!r}")
+        described.append({"id": name, "rate": standing.rate, "samples": standing.samples})
+    if not described:
+        raise ValueError("there is no stream to write; push to one first")
+    states = [runner.state(standing) for standing in streams.values()]
+    tensors = {
+        f"layer.{i}": torch.cat(layer)
+        for i, layer in enumerate(zip(*(state.layers for state in states), strict=True))
+    }
+    tensors["total"] = torch.cat([state.total for state in states])
+    tensors["samples"] = torch.cat([state.samples for state in states])
+    if runner.pools:
+        none = torch.zeros(runner.model.d_output, dtype=runner.dtype, device=runner.device)
+        answers = [standing.answer for standing in streams.values()]
+        tensors["answer"] = torch.stack([none if y is None else y for y in answers])
+    about = {**_identity(runner.model), "streams": described}
+    metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(about)}
+    content = save({name: x.cpu().contiguous() for name, x in tensors.items()}, metadata)
+    write_atomically({Path(path): content})
+
+
+def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable, Standing]:
+    """The streams of a file, by their ids; an error unless this very model wrote it."""
+    described, tensors = _read(Path(path))
+    _check_identity(described, runner.model, path)
+    streams = described.get("streams")
+    if not isinstance(streams, list) or not streams or not all(map(_is_described, streams)):
+        raise ValueError(f"{str(path)!r} does not say which streams it holds; write it again")
+    _check_shapes(tensors, runner, len(streams), path)
+    tensors = {name: x.to(runner.device) for name, x in tensors.items()}
+    found: dict[Hashable, Standing] = {}
+    for row, stream in enumerate(streams):
+        part = slice(row, row + 1)
+        layers = tuple(tensors[f"layer.{i}"][part].clone() for i in range(len(runner.model.blocks)))
+        state = ModelState(layers, tensors["total"][part].clone(), tensors["samples"][part].clone())
+        answer = tensors["answer"][row].clone() if runner.pools and stream["samples"] else None
+        found[stream["id"]] = Standing(stream["rate"], stream["samples"], state, answer=answer)
+    return found
+
+
+def _identity(model: SequenceModel) -> dict[str, Any]:
+    """What two models have in common that answer alike."""
+    config = {name: value for name, value in model.config.items() if name not in TRAINING}
+    digest = sha256()
+    for name, x in model.state_dict().items():
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
+        digest.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return {"config": json.loads(json.dumps(config)), "weights": digest.hexdigest()}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}; snapshot writes one")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{str(path)!r} is truncated or not a safetensors file ({error}); write it again"
+        ) from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"{str(path)!r} is not the snapshot of a stream: its format is "
+            f"{metadata.get('format')!r}, expected {FORMAT!r}"
+        )
+    if metadata.get("version") != str(VERSION):
+        raise ValueError(
+            f"{str(path)!r} has version {metadata.get('version')!r} of its format, this release "
+            f"reads {VERSION}; use the release that wrote it, or a newer one"
+        )
+    try:
+        described = json.loads(metadata["description"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{str(path)!r} does not say whose states it holds") from error
+    return described, tensors
+
+
+def _check_identity(described: dict[str, Any], model: SequenceModel, path: Any) -> None:
+    own = _identity(model)
+    theirs, ours = (_flat(identity.get("config", {})) for identity in (described, own))
+    different = [
+        f"{name} {theirs.get(name)!r} instead of {ours.get(name)!r}"
+        for name in sorted(theirs.keys() | ours.keys())
+        if theirs.get(name) != ours.get(name)
+    ]
+    if different:
+        raise ValueError(
+            f"{str(path)!r} is the snapshot of another model: {', '.join(different[:5])}; "
+            "restore it with the model that wrote it"
+        )
+    if described.get("weights") != own["weights"]:
+        raise ValueError(
+            f"{str(path)!r} is the snapshot of a model with other weights; a state means nothing "
+            "to it: restore with the model that wrote it, or begin a new stream"
+        )
+
+
+def _is_described(stream: Any) -> bool:
+    if not isinstance(stream, dict) or not isinstance(stream.get("id"), str | int | None):
+        return False
+    rate, samples = stream.get("rate"), stream.get("samples")
+    return isinstance(rate, float | int) and rate > 0 and isinstance(samples, int) and samples >= 0
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    method = config.get("method")
+    inner = {f"method.{k}": v for k, v in method.items()} if isinstance(method, Mapping) else {}
+    return {**{k: v for k, v in config.items() if k != "method"}, **inner}
+
+
+def _check_shapes(tensors: dict[str, Tensor], runner: Runner, streams: int, path: Any) -> None:
+    start = runner.model.initial_state(streams)
+    wanted = {f"layer.{i}": layer for i, layer in enumerate(start.layers)}
+    wanted |= {"total": start.total, "samples": start.samples}
+    if runner.pools:
+        wanted["answer"] = torch.empty(streams, runner.model.d_output, dtype=runner.dtype)
+    for name, x in wanted.items():
+        found = tensors.get(name)
+        if found is None or found.shape != x.shape or found.dtype != x.dtype:
+            what = "is missing" if found is None else f"is {found.dtype} {tuple(found.shape)}"
+            raise ValueError(
+                f"{str(path)!r}: {name} {what}, expected {x.dtype} {tuple(x.shape)}; "
+                "the file was changed, or cut: write it again"
+            )

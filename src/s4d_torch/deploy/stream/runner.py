@@ -1,0 +1,253 @@
+"""Chunks of one stream or of many through a model, by whichever way takes less time.
+
+A chunk of few samples goes through the compiled step, sample by sample; a large one, or large ones
+of several streams together, through the model as a sequence. Both carry the same state, so a stream
+may go from one to the other at any time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from s4d_torch.nn import validate
+from s4d_torch.nn.baselines.base import Baseline
+from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.state import ModelState
+from s4d_torch.nn.stepping.step import CompiledStep
+from s4d_torch.ssm.compiled.scan import available
+
+# Samples times channels from which a sequence takes less time than its steps; docs/streaming.md
+# has the measurement. Below SHORTEST samples moving the state costs more than that can win.
+CROSSOVER, SHORTEST = {"diagonal": 2**16, "dplr": 2**17}, 64
+PIECE = 2**20  # samples times channels of one call, so that memory does not grow with a chunk
+RATES = 4  # sampling rates whose tables are kept
+
+Chunk = Any  # a tensor, a NumPy array, or numbers in a list
+
+
+@dataclass
+class Standing:
+    """Where a stream is: its state is in ``step`` while chunks are small, else in ``state``."""
+
+    rate: float = 1.0
+    samples: int = 0
+    state: ModelState | None = None
+    step: CompiledStep | None = None
+    answer: Tensor | None = None  # the latest of a model that pools
+
+
+class Runner:
+    """A copy of a model, in evaluation, and what its streams share."""
+
+    def __init__(self, model: SequenceModel, crossover: int | None = None) -> None:
+        _check_model(model)
+        if crossover is not None:
+            validate.positive_integer("crossover", crossover)
+        self.model = deepcopy(model).eval().requires_grad_(False)
+        weight = next(self.model.parameters())
+        self.dtype, self.device = weight.dtype, weight.device
+        self.tokens = isinstance(model.encoder, nn.Embedding)
+        self.pools = model.pooling != "none"
+        if crossover is not None:
+            self.enough, self.shortest = crossover, 1
+        elif available(self.device, self.dtype):
+            self.enough, self.shortest = usual_crossover(model), SHORTEST
+        else:  # a step in Python costs as much as a call of the model
+            self.enough, self.shortest = 2, 2
+        self._steps: OrderedDict[float, CompiledStep] = OrderedDict()
+
+    def read(self, chunk: Chunk) -> Tensor:
+        """A chunk as the model reads it, (1, length, d_input) or tokens (1, length), checked.
+
+        A chunk without samples comes as (1, 0).
+        """
+        u = self._as_tensor(chunk)
+        if u.ndim and not len(u):
+            return u.new_empty(1, 0)
+        if not self.tokens and self.model.d_input == 1 and u.ndim == 1:
+            u = u[:, None]
+        shape = "(length,)" if self.tokens else f"(length, {self.model.d_input})"
+        if u.ndim != 1 + (not self.tokens):
+            raise ValueError(
+                f"a chunk must be {shape}, got {tuple(u.shape)}; each stream has its own chunk, "
+                "without a batch"
+            )
+        self.model._check_input(u[None], step=False)
+        if u.device != self.device:
+            raise ValueError(
+                f"the chunk is on {u.device}, the model on {self.device}; move one of them"
+            )
+        self.model._check_values(u[None])
+        return u.detach()[None]
+
+    def _as_tensor(self, chunk: Chunk) -> Tensor:
+        if isinstance(chunk, Tensor):
+            return chunk
+        array = np.asarray(chunk)
+        if not array.size:
+            array = array.astype(np.int64 if self.tokens else np.float64)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(
+                f"a chunk must hold numbers, got {type(chunk).__name__} of {array.dtype}"
+            )
+        array = array.astype(array.dtype.newbyteorder("="))  # writable, in memory of its own
+        u = torch.from_numpy(array)
+        return u.to(self.dtype) if array.dtype.kind == "f" and not self.tokens else u
+
+    def push(self, standing: Standing, chunk: Tensor) -> Tensor:
+        """The answer: (d_output,) if the model pools, else (length, d_output)."""
+        if not chunk.shape[1]:
+            return self._unchanged(standing)
+        return self._push_alike([standing], [chunk])[0]
+
+    def push_all(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
+        """An answer for each stream."""
+        answers: dict[int, Tensor] = {}
+        groups: dict[tuple[float, int], list[int]] = {}
+        for i, (standing, chunk) in enumerate(zip(standings, chunks, strict=True)):
+            length = chunk.shape[1]
+            if length:  # streams are computed together if little of their batch is padding
+                groups.setdefault((standing.rate, length.bit_length()), []).append(i)
+            else:
+                answers[i] = self._unchanged(standing)
+        for members in groups.values():
+            found = self._push_alike([standings[i] for i in members], [chunks[i] for i in members])
+            answers |= dict(zip(members, found, strict=True))
+        return [answers[i] for i in range(len(chunks))]
+
+    def _push_alike(self, standings: list[Standing], chunks: list[Tensor]) -> list[Tensor]:
+        """Chunks of one rate and about one length."""
+        lengths = [chunk.shape[1] for chunk in chunks]
+        if sum(lengths) >= self.enough and min(lengths) >= self.shortest:
+            answers = self._convolve(standings, chunks)
+        else:
+            answers = [self._step(*pair) for pair in zip(standings, chunks, strict=True)]
+        for standing, length, answer in zip(standings, lengths, answers, strict=True):
+            standing.samples += length
+            standing.answer = answer.clone() if self.pools else None
+        return answers
+
+    def state(self, standing: Standing) -> ModelState:
+        """The state of a stream; a copy, or one that is never changed in place."""
+        if standing.step is not None:
+            return standing.step.state
+        return standing.state or self.model.initial_state(1)
+
+    def turn_to(self, standing: Standing, rate: float) -> None:
+        """From here on, samples are those of another sampling rate."""
+        validate.sampling_rate(rate)
+        if rate != standing.rate:
+            standing.state, standing.step, standing.rate = self.state(standing), None, rate
+
+    def _unchanged(self, standing: Standing) -> Tensor:
+        if not self.pools:
+            return torch.empty(0, self.model.d_output, dtype=self.dtype, device=self.device)
+        if standing.answer is None:
+            raise ValueError("the chunk is empty and nothing came before it; push a sample first")
+        return standing.answer.clone()
+
+    def _step(self, standing: Standing, u: Tensor) -> Tensor:
+        if standing.step is None:
+            step = self._step_at(standing.rate).fork()
+            if standing.state is not None:
+                step.start(standing.state)
+            standing.step, standing.state = step, None
+        if u.shape[1] == 1:
+            y = standing.step.push(u[:, 0])
+            return y[0] if self.pools else y
+        found = [standing.step.push_many(part)[0] for part in self._pieces(u)]
+        return found[-1][-1] if self.pools else torch.cat(found)
+
+    @torch.no_grad()
+    def _convolve(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
+        """Many streams as one ragged batch."""
+        states = [self.state(standing) for standing in standings]
+        found: list[list[Tensor]] = [[] for _ in chunks]
+        pieces = [list(self._pieces(chunk, len(chunks))) for chunk in chunks]
+        for k in range(max(map(len, pieces))):
+            rows = [i for i, parts in enumerate(pieces) if k < len(parts)]
+            parts = [pieces[i][k][0] for i in rows]
+            lengths = torch.tensor([len(part) for part in parts], device=self.device)
+            y, end = self.model(
+                nn.utils.rnn.pad_sequence(parts, batch_first=True),
+                _joined([states[i] for i in rows]),
+                lengths=lengths if len(set(map(len, parts))) > 1 else None,
+                rate=standings[0].rate,
+            )
+            assert end is not None
+            for row, (i, part) in enumerate(zip(rows, parts, strict=True)):
+                states[i] = end if len(rows) == 1 else _row(end, row)
+                found[i].append(y[row] if self.pools else y[row, : len(part)])
+        for standing, state in zip(standings, states, strict=True):
+            standing.state, standing.step = state, None
+        return [parts[-1].clone() if self.pools else torch.cat(parts) for parts in found]
+
+    def _pieces(self, u: Tensor, streams: int = 1) -> Iterator[Tensor]:
+        size = max(SHORTEST, PIECE // (streams * self.model.d_model))
+        yield from u.split(size, dim=1)
+
+    def _step_at(self, rate: float) -> CompiledStep:
+        """The step from which those of streams are forked."""
+        if rate not in self._steps:
+            self._steps[rate] = self.model.compile_step(rate=rate)
+        self._steps.move_to_end(rate)
+        while len(self._steps) > RATES:
+            self._steps.popitem(last=False)
+        return self._steps[rate]
+
+
+def begin(standing: Standing) -> Standing:
+    """The same stream before its first sample."""
+    return replace(standing, samples=0, state=None, step=None, answer=None)
+
+
+def usual_crossover(model: SequenceModel) -> int:
+    """Samples from which a sequence takes less time than its steps."""
+    return -(-CROSSOVER[model.method.structure] // model.d_model)
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, SequenceModel):
+        only = ", which answers whole sequences only" if isinstance(model, Baseline) else ""
+        raise TypeError(
+            "a stream needs a SequenceModel, whose state is carried from chunk to chunk; "
+            f"got {type(model).__name__}{only}"
+        )
+    if model.method.bidirectional:
+        raise ValueError(
+            "a bidirectional model looks ahead, to the end of a stream that has none; "
+            "train one with bidirectional=False"
+        )
+    if model.towers != 1:
+        raise ValueError(
+            f"a model with towers={model.towers} reads pairs of sequences; a stream is one sequence"
+        )
+
+
+def _joined(states: Sequence[ModelState]) -> ModelState:
+    if len(states) == 1:
+        return states[0]
+    layers = zip(*(state.layers for state in states), strict=True)
+    return ModelState(
+        tuple(torch.cat(layer) for layer in layers),
+        torch.cat([state.total for state in states]),
+        torch.cat([state.samples for state in states]),
+    )
+
+
+def _row(state: ModelState, row: int) -> ModelState:
+    """One sequence of a batch; copied, so that the batch does not live as long as it does."""
+    part = slice(row, row + 1)
+    return ModelState(
+        tuple(layer[part].clone() for layer in state.layers),
+        state.total[part].clone(),
+        state.samples[part].clone(),
+    )

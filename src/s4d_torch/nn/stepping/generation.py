@@ -1,0 +1,131 @@
+"""Symbols out of a model: what is given is read as a whole, the rest written one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Generator, Tensor
+
+from s4d_torch.nn import validate
+from s4d_torch.nn.state import ModelState
+from s4d_torch.nn.stepping.sampling import check_options
+from s4d_torch.nn.stepping.step import CompiledStep
+from s4d_torch.nn.stepping.tables import Model
+
+PIECE = 1 << 14  # symbols of a prompt that are read at a time, and random numbers drawn
+
+
+class Generation:
+    """A text, a picture or a sound in the making, of which ``batch_size`` are made at once.
+
+    >>> generation = Generation(model, batch_size=4)
+    >>> generation.read(prompt)             # (4, length), any number of times
+    >>> symbols = generation.write(100)     # (4, 100), and then more
+
+    The model is as it is when this is made, and in evaluation.
+    """
+
+    def __init__(self, model: Model, batch_size: int = 1, rate: float = 1.0) -> None:
+        beginning = _beginning(model)
+        self._step = CompiledStep(model, batch_size, rate)
+        self._scores: Tensor | None = None  # of the next symbol
+        if beginning is not None:
+            device = cast(Any, model).encoder.weight.device
+            self._read(torch.full((batch_size, 1), beginning, device=device))
+
+    @property
+    def state(self) -> ModelState:
+        """The state of the model after all that was read and written; a copy."""
+        return self._step.state
+
+    def read(self, symbols: Tensor) -> None:
+        """Go on after these, (batch, length)."""
+        model = self._step._model
+        validate.tokens("prompt", symbols, "(batch, length)")
+        validate.token_range("prompt", symbols, model.d_output)
+        if len(symbols) != self._step.batch_size:
+            raise ValueError(
+                f"prompt holds {len(symbols)} sequences, expected {self._step.batch_size}"
+            )
+        self._read(symbols)
+
+    @torch.no_grad()
+    def _read(self, symbols: Tensor) -> None:
+        """As one convolution, or several if it is long."""
+        model, state = cast(Any, self._step._model), self._step.state
+        for piece in symbols.split(PIECE, dim=1):
+            scores, state = model(piece, state, rate=self._step.rate)
+        self._scores = scores[:, -1].contiguous()
+        self._step.start(state)
+        # nothing, but compiled: whoever waits for symbols does not wait for the compiler too
+        self._step.sample(self._scores, torch.zeros(0, len(symbols), dtype=torch.float64))
+
+    def write(
+        self,
+        n: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        *,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """``n`` symbols, (batch, n); see :meth:`SequenceModel.generate`."""
+        check_options(n, temperature, top_k)
+        if self._scores is None:
+            raise ValueError(
+                "there is nothing to go on from: give a prompt, or make the model with "
+                "d_input = d_output + 1, whose last token then stands for the beginning"
+            )
+        written = []
+        for draws in _draws(n, self._step.batch_size, generator):
+            symbols, self._scores = self._step.sample(self._scores, draws, temperature, top_k)
+            written.append(symbols)
+        return torch.cat(written).T.contiguous()
+
+
+def start_of(
+    model: Model, prompt: Tensor | Sequence[Any] | None, batch_size: int | None
+) -> tuple[int, Tensor | None]:
+    """How many sequences there are, and a prompt for each, (batch, length), if there is one."""
+    if prompt is None:
+        return 1 if batch_size is None else batch_size, None
+    device = cast(Any, model).encoder.weight.device
+    given = torch.as_tensor(prompt, device=device)
+    if given.ndim not in (1, 2):
+        raise ValueError(f"prompt must be (length,) or (batch, length), got {tuple(given.shape)}")
+    given = torch.atleast_2d(given)
+    size = len(given) if batch_size is None else batch_size
+    if len(given) == 1:
+        given = given.expand(size, -1)
+    return size, given if given.shape[1] else None
+
+
+def _draws(n: int, batch: int, generator: Generator | None) -> Iterator[Tensor]:
+    """Uniform in [0, 1), (up to PIECE, batch) at a time: the same symbol by symbol for any n."""
+    device = torch.device("cpu") if generator is None else generator.device
+    for first in range(0, n, PIECE):
+        length = min(PIECE, n - first)
+        drawn = torch.rand(length, batch, dtype=torch.float64, generator=generator, device=device)
+        yield drawn.cpu()
+
+
+def _beginning(model: Model) -> int | None:
+    """The token that stands for the beginning, if the model has one; an error if it is no use."""
+    config, extra = model.config, model.d_input - model.d_output
+    wanted = {"encoder": "embedding", "pooling": "none", "towers": 1}
+    wrong = [
+        f"{name}={config[name]!r} instead of {value!r}"
+        for name, value in wanted.items()
+        if config[name] != value
+    ]
+    if model.method.bidirectional:
+        wrong.append("bidirectional=True instead of False")
+    if extra not in (0, 1):
+        wrong.append(
+            f"d_input={model.d_input} with d_output={model.d_output}; expected as many symbols "
+            "out as in, or one less: d_input = d_output + 1, the last token being the beginning"
+        )
+    if wrong:
+        raise ValueError(f"this model cannot generate: it has {'; '.join(wrong)}")
+    return model.d_output if extra else None

@@ -1,0 +1,1 @@
+"""The paper's claims: what is checked or decided, and how."""

@@ -1,0 +1,1 @@
+"""The grid of experiments: what is run, where, and what is shown meanwhile."""

@@ -1,0 +1,148 @@
+"""One experiment: a config, what is measured besides its test score, and the result as JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from s4d_torch._files import write_atomically
+from s4d_torch._registry import Registry
+from s4d_torch.data.folder import DataFolder
+from s4d_torch.training.config import Config
+from s4d_torch.training.folder import environment
+from s4d_torch.training.progress import Reporter
+from s4d_torch.training.run import Run, train
+
+FORMAT = 1
+
+# What can be measured of a trained run besides its test score, by name.
+MEASURES: Registry[Any] = Registry("measure")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A run of the grid. The same config and measures have the same key, whoever asks for them."""
+
+    config: Config
+    measures: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        described = {"format": FORMAT, "config": self.config.to_json(), "measures": self.measures}
+        return sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"config": self.config.to_json(), "measures": list(self.measures)}
+
+    @staticmethod
+    def from_json(described: Mapping[str, Any]) -> Experiment:
+        config = Config.from_json(described["config"])
+        return Experiment(config, tuple(described["measures"]))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of an experiment: scores, or the error that ended it."""
+
+    key: str
+    config: dict[str, Any]
+    summary: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, float]] = field(default_factory=list)
+    measured: dict[str, float] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def test(self) -> float:
+        """The test score, in the unit of the task's metric."""
+        return float(self.summary["test"][self.summary["metric"]])
+
+    def is_whole(self) -> bool:
+        """Whether all scores are there that tables and times are made of, as numbers."""
+        scores = (self.test, self.summary["validation"], self.summary["wall_seconds"])
+        return all(isinstance(score, int | float) for score in (*scores, *self.measured.values()))
+
+
+@MEASURES.register("half-rate")
+def half_rate(run: Run, data: DataFolder) -> float:
+    """The test score on every second sample, with dt doubled and no training."""
+    dataset = run.dataset(data).decimated(2)
+    rate = 2.0 if run.config.model.architecture == "ssm" else 1.0  # others have no dt to double
+    return float(run.evaluate(dataset, rate=rate).scores[run.summary["metric"]])
+
+
+@MEASURES.register("first-epoch")
+def first_epoch(run: Run, data: DataFolder) -> float:
+    """The validation score after one epoch."""
+    return float(run.rows[0][f"validation_{run.summary['metric']}"])
+
+
+def result_path(results: Path, key: str) -> Path:
+    return results / f"{key}.json"
+
+
+def read_result(results: Path, key: str) -> Result | None:
+    """The result of an experiment, if it was run; a damaged file counts as not run."""
+    path = result_path(results, key)
+    if not path.is_file():
+        return None
+    try:
+        found = Result(**json.loads(path.read_text(encoding="utf-8")))
+        return found if found.error is not None or found.is_whole() else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def run_experiment(
+    experiment: Experiment,
+    results: Path,
+    *,
+    data: DataFolder,
+    work: Path,
+    reporter: Reporter | None = None,
+) -> Result:
+    """Train, measure and write ``results/KEY.json``; a result that is there is only read.
+
+    The run's folder, ``work/KEY``, lets an interrupted run go on, and is removed at the end. An
+    error is a result too: it is kept, and can be tried again by removing its file. An experiment
+    that another process is running raises ``BlockingIOError``.
+    """
+    done = read_result(results, experiment.key)
+    if done is not None:
+        return done
+    folder = work / experiment.key
+    described = experiment.config.to_json()
+    began = time.perf_counter()
+    try:
+        run = train(
+            experiment.config.task, experiment.config, out=folder, data=data, reporter=reporter
+        )
+        measured = {name: MEASURES[name](run, data) for name in experiment.measures}
+    except BlockingIOError:  # no word on the experiment: its result is on the way elsewhere
+        raise
+    except Exception as error:
+        trace = traceback.format_exc(limit=-3)
+        failed = Result(experiment.key, described, error=f"{error}\n{trace}")
+        write_result(results, failed)
+        return failed
+    rows = [{name: float(value) for name, value in row.items()} for row in run.rows]
+    summary = {**run.summary, "wall_seconds": round(time.perf_counter() - began, 2)}
+    surroundings = {k: v for k, v in environment().items() if k != "command"}
+    result = Result(experiment.key, described, summary, rows, measured, surroundings)
+    write_result(results, result)
+    shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def write_result(results: Path, result: Result) -> None:
+    """Keep a result as ``results/KEY.json``, whole or not at all."""
+    results.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(result), indent=1) + "\n"
+    write_atomically({result_path(results, result.key): text.encode()})

@@ -1,0 +1,294 @@
+"""What a grid shows of itself: a live view in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from s4d_torch.nn.method import METHODS
+from s4d_torch.paper.experiments.effort import mode_steps
+from s4d_torch.paper.experiments.experiment import Experiment, Result
+from s4d_torch.training.config import Config
+from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.progress import Progress
+
+DAY = 86400  # seconds
+# Choices that are the same in all rows of a table, or named already.
+SETTING = ("init", "n_ssm", "bidirectional", "dt_min", "dt_max", "softmax_length")
+
+
+class Watch:
+    """Is told how a grid goes; does nothing with it. Others override what they care for."""
+
+    def begin(self, experiments: Sequence[Experiment], done: Sequence[Result]) -> None:
+        """The grid starts: all experiments, and the results that are there already."""
+
+    def started(self, key: str, process: int | None = None) -> None:
+        """An experiment runs, in a process of this machine if one is named."""
+
+    def progress(self, key: str, now: Progress) -> None:
+        """A running experiment has come so far."""
+
+    def ended(self, result: Result) -> None:
+        """An experiment has a result, which may be an error."""
+
+    def put_back(self, key: str, reason: str) -> None:
+        """An experiment that was running is not, and has no result."""
+
+    def message(self, text: str) -> None:
+        """Something worth a line."""
+
+    def close(self) -> None:
+        """The grid is over, well or not."""
+
+
+@dataclass
+class Running:
+    """An experiment on its way."""
+
+    began: float = field(default_factory=time.monotonic)
+    now: Progress | None = None
+
+
+class Ledger(Watch):
+    """Keeps count: what is done, running, failed and left, how long the rest takes, the best."""
+
+    def __init__(self) -> None:
+        self.experiments: dict[str, Experiment] = {}
+        self.results: dict[str, Result] = {}
+        self.running: dict[str, Running] = {}
+
+    def begin(self, experiments: Sequence[Experiment], done: Sequence[Result]) -> None:
+        self.experiments = {experiment.key: experiment for experiment in experiments}
+        self.results = {result.key: result for result in done}
+
+    def started(self, key: str, process: int | None = None) -> None:
+        self.running[key] = Running()
+
+    def progress(self, key: str, now: Progress) -> None:
+        if key in self.running:
+            self.running[key].now = now
+
+    def ended(self, result: Result) -> None:
+        self.running.pop(result.key, None)
+        self.results[result.key] = result
+
+    def put_back(self, key: str, reason: str) -> None:
+        self.running.pop(key, None)
+
+    # -- the numbers -------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        failed = sum(result.error is not None for result in self.results.values())
+        left = len(self.experiments) - len(self.results) - len(self.running)
+        return {
+            "done": len(self.results) - failed,
+            "running": len(self.running),
+            "failed": failed,
+            "left": left,
+        }
+
+    def seconds_left(self) -> float | None:
+        """Of all that runs and waits, if as many go on at a time as now; None before the first."""
+        times = Durations(list(self.results.values()))
+        if not times:
+            return None
+        total = 0.0
+        for key, experiment in self.experiments.items():
+            if key in self.results:
+                continue
+            whole, state = times.of(experiment), self.running.get(key)
+            if state is None:
+                total += whole
+            elif state.now is not None:
+                total += state.now.seconds_left
+            else:
+                total += max(0.0, whole - (time.monotonic() - state.began))
+        return total / max(1, len(self.running))
+
+    def best(self) -> dict[str, Result]:
+        """The best test score of each task."""
+        found: dict[str, Result] = {}
+        for result in list(self.results.values()):
+            if result.error is None:
+                task, metric = result.summary["task"], METRICS[result.summary["metric"]]
+                old = found.get(task)
+                if metric.better(result.test, None if old is None else old.test):
+                    found[task] = result
+        return found
+
+    def summary(self) -> str:
+        """``3 done, 2 running, 1 failed, 6 left, about 12 min to go``."""
+        counted = ", ".join(f"{count} {name}" for name, count in self.counts().items())
+        seconds = self.seconds_left()
+        if seconds is None or len(self.results) == len(self.experiments):
+            return counted
+        return f"{counted}, about {duration(seconds)} to go"
+
+    def name(self, key: str) -> str:
+        return label(self.experiments[key].config.to_json())
+
+
+class Durations:
+    """How long experiments take: as those of the same size did, or else by their sizes.
+
+    ``rate`` is the seconds of a mode step, if it is known without results.
+    """
+
+    def __init__(self, results: Sequence[Result], rate: float | None = None) -> None:
+        self.times: dict[str, list[float]] = {}
+        rates = []
+        for result in results:
+            if result.error is None and "wall_seconds" in result.summary:
+                took = result.summary["wall_seconds"]
+                self.times.setdefault(self._size(result.config), []).append(took)
+                with suppress(ValueError, TypeError, KeyError):  # of another version
+                    rates.append(took / mode_steps(Config.from_json(result.config)))
+        self.rate = median(rates) if rates else rate  # one that had to wait changes little
+
+    def __bool__(self) -> bool:
+        return self.rate is not None
+
+    def of(self, experiment: Experiment) -> float:
+        """Seconds."""
+        like = self.times.get(self._size(experiment.config.to_json()))
+        if like:
+            return median(like)
+        if self.rate is None:
+            raise ValueError("no result and no rate to judge by")
+        return self.rate * mode_steps(experiment.config)
+
+    @staticmethod
+    def _size(config: Mapping[str, Any]) -> str:
+        training = {k: v for k, v in config["training"].items() if k != "seed"}
+        size = [config["task"], config["data"], config["model"], training]
+        size.append(config["method"]["structure"])
+        return json.dumps(size, sort_keys=True)
+
+
+# -- the views -------------------------------------------------------------------------------------
+
+
+class Lines(Ledger):
+    """A line for each experiment that ends."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+
+    def begin(self, experiments: Sequence[Experiment], done: Sequence[Result]) -> None:
+        super().begin(experiments, done)
+        self.message(f"grid of {len(self.experiments)} experiments: {self.summary()}")
+
+    def ended(self, result: Result) -> None:
+        super().ended(result)
+        self.message(f"{self.name(result.key)}: {outcome(result)}; {self.summary()}")
+
+    def put_back(self, key: str, reason: str) -> None:
+        super().put_back(key, reason)
+        self.message(f"{self.name(key)}: {reason}")
+
+    def message(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        best = [f"{task} {score(result)}" for task, result in self.best().items()]
+        self.message("; ".join([self.summary(), *(["best: " + ", ".join(best)] if best else [])]))
+
+
+class LiveView(Lines):
+    """What runs, how far it is and what is best, redrawn in place; lines only for failures."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.live = Live(
+            console=console, get_renderable=self.draw, refresh_per_second=2, transient=True
+        )
+
+    def begin(self, experiments: Sequence[Experiment], done: Sequence[Result]) -> None:
+        Ledger.begin(self, experiments, done)
+        self.live.start()
+
+    def ended(self, result: Result) -> None:
+        Ledger.ended(self, result)
+        if result.error is not None:
+            self.message(f"{self.name(result.key)}: {outcome(result)}")
+
+    def close(self) -> None:
+        self.live.stop()
+        super().close()
+
+    def draw(self) -> RenderableType:
+        """Called from the thread that redraws, hence the copies."""
+        running = Table("running", "epoch", "steps", "score", "to go", box=None, pad_edge=False)
+        for key, state in list(self.running.items()):
+            running.add_row(Text(self.name(key)), *self._standing(key, state))
+        best = Table("best so far", "test", "of", box=None, pad_edge=False)
+        for task, result in self.best().items():
+            best.add_row(Text(task), score(result), Text(label(result.config)))
+        parts: list[RenderableType] = [Text(self.summary(), style="bold")]
+        parts += [table for table in (running, best) if table.row_count]
+        return Group(*parts)
+
+    def _standing(self, key: str, state: Running) -> list[str]:
+        now = state.now
+        if now is None:
+            return ["", "starting", "", ""]
+        steps = f"{now.step}/{now.steps}"
+        known = "" if now.score is None else f"{now.score:.4g}"
+        return [f"{now.epoch}/{now.epochs}", steps, known, duration(now.seconds_left)]
+
+
+def grid_view(console: Console) -> Watch:
+    """The live view if somebody is looking, lines otherwise."""
+    return LiveView(console) if console.is_terminal else Lines(console)
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def label(config: Mapping[str, Any]) -> str:
+    """``digits S4D-inv imag_scale=100 48x2 seed 0``: tells the experiments of a table apart."""
+    model, method = config["model"], config["method"]
+    kind = model["architecture"]
+    if kind == "ssm":
+        name = {"cauchy": "S4", "softmax": "DSS"}.get(method["kernel"], "S4D")
+        usual = asdict(METHODS[name.lower()])
+        changed = (f" {k}={v}" for k, v in method.items() if k not in SETTING and v != usual[k])
+        kind = f"{name}-{method['init']}{''.join(changed)}"
+    size = f"{model['d_model']}x{model['n_layers']}"
+    return f"{config['task']} {kind} {size} seed {config['training']['seed']}"
+
+
+def score(result: Result) -> str:
+    """``91.20%``, or an error in its unit."""
+    return METRICS[result.summary["metric"]].show(result.test)
+
+
+def outcome(result: Result) -> str:
+    if result.error is not None:
+        return f"failed: {result.error.strip().splitlines()[0]}"
+    taken = duration(result.summary["wall_seconds"])
+    return f"test {result.summary['metric']} {score(result)} in {taken}"
+
+
+def duration(seconds: float) -> str:
+    """``8 s``, ``12 min``, ``3.5 h``, ``20 days`` or ``3.1 years``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 2 * DAY:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / DAY
+    return f"{days:.0f} days" if days < 730 else f"{days / 365:.1f} years"

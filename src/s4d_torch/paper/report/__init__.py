@@ -1,0 +1,1 @@
+"""The report: tables, curves and verdicts as a page."""

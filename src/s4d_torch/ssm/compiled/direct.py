@@ -1,0 +1,73 @@
+"""The compiled convolution of ``compiled_direct`` as an operator of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s4d_torch.ssm.compiled.scan import compiled_module, share
+
+WIDTH = 32  # as in compiled_direct.py
+LONGEST = 2048  # samples; beyond, the work that grows with their square is out of all proportion
+
+
+def convolve(u: Tensor, kernel: Tensor) -> Tensor:
+    """``y_t = sum_(s<=t) k_s u_(t-s)``; u, y (B, L, H), kernel (H, L)."""
+    return _run(u, kernel, 0)
+
+
+def convolve_ahead(u: Tensor, kernel: Tensor) -> Tensor:
+    """``y_t = sum_s k_s u_(t+1+s)``: what lies strictly ahead."""
+    return _run(u, kernel, 1)
+
+
+def _run(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
+    y: Tensor = _direct(u.contiguous(), kernel[:, : u.shape[1]], ahead)
+    return y
+
+
+@torch.library.custom_op("s4d_torch::direct", mutates_args=())
+def _direct(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
+    y = torch.empty_like(u)
+    _share("direct_forward", ahead, (u, kernel.T.contiguous(), y))
+    return y
+
+
+@_direct.register_fake
+def _(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
+    return torch.empty_like(u)
+
+
+@torch.library.custom_op("s4d_torch::direct_backward", mutates_args=())
+def _direct_backward(
+    grad_y: Tensor, u: Tensor, kernel: Tensor, ahead: int
+) -> tuple[Tensor, Tensor]:
+    grad_u, grad_kernel = torch.empty_like(u), torch.empty_like(u)
+    taps = kernel.T.contiguous()
+    _share("direct_backward", ahead, (grad_y.contiguous(), u, taps, grad_u, grad_kernel))
+    return grad_u, grad_kernel.sum(0).T.contiguous()
+
+
+@_direct_backward.register_fake
+def _(grad_y: Tensor, u: Tensor, kernel: Tensor, ahead: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(u), torch.empty_like(kernel)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    u, kernel, ctx.ahead = inputs
+    ctx.save_for_backward(u, kernel)
+
+
+def _differentiate(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, None]:
+    return *_direct_backward(grad_y, *ctx.saved_tensors, ctx.ahead), None
+
+
+_direct.register_autograd(_differentiate, setup_context=_keep_for_backward)
+
+
+def _share(name: str, ahead: int, arrays: tuple[Tensor, ...]) -> None:
+    batch, length, channels = arrays[0].shape
+    kernel = getattr(compiled_module("s4d_torch.ssm.compiled.direct_code"), name)
+    share(kernel, batch * -(-channels // WIDTH), WIDTH * length * length // 16, (ahead,), arrays)

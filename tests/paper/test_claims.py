@@ -1,0 +1,212 @@
+"""The claims of the paper: which hold, by which numbers, and that the checks can say no."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+import s4d_torch.paper.recipes.task_tables  # noqa: F401  (registers the tables by task)
+from s4d_torch.cli.paper_claims import print_claims
+from s4d_torch.paper.claims import bases as theory
+from s4d_torch.paper.claims import costs as theory_costs
+from s4d_torch.paper.claims import errata as theory_errata
+from s4d_torch.paper.claims import kernels as theory_kernels
+from s4d_torch.paper.claims import spectra as theory_spectra
+from s4d_torch.paper.claims.account import cost
+from s4d_torch.paper.claims.all import CLAIMS, FINDINGS, judge
+from s4d_torch.paper.claims.claim import DECISIONS, Finding, Results, Verdict
+from s4d_torch.paper.recipes.tables import RECIPES
+
+ERRATA = {name for name in CLAIMS if name.startswith("erratum-")}
+
+# The numbers that a verdict gives, as a pattern of its effect or detail.
+NUMBERS = {
+    "legs-without-low-rank": r"0\.032, 0\.006, 0\.00066, pointwise 0\.25, 0\.24, 0\.25",
+    "reconstruction": r"0\.0039, 0\.039, 0\.36, 0\.97",
+    "bilinear-smooths": r"bilinear 0\.11, 0\.026, .*1\.64 for N = 256.*seen at 1\.6",
+    "largest-frequency": r"-0\.5234508, -0\.5235895, -0\.5235982",
+    "inverse-law": r"between 0\.64 and 1\.00",
+    "same-maximum": r"0\.984 and 0\.969",
+    "legs-has-no-stable-diagonal": r"10\^5, 10\^11, 10\^23, 10\^48",
+    "perturbation-breaks-legs": r"7%, 43%, 84%",
+    "matrix-memory": r"1\.0 MB with the matrix, 0\.11 MB summed by modes, 0\.13 MB ours",
+    "variance-preserving": r"LegS 1\.00, 1\.00, 0\.98.*18\.91, 16\.58, 5\.77",
+    "low-rank-parameters": r"306,851 and 306,083, 768 .*305,699 and 305,315",
+    "ablation-size": r"106,403 .* 135,946",
+    "arena-averages": r"85\.50, 31\.8 points",
+    "erratum-listing-kernel": r"26, 102, 1000",
+    "erratum-listing-parameters": r"shapes \(32,\) \(64,\)",
+    "erratum-listing-forward": r"complex128",
+    "erratum-normal-form": r"126 .* 0 instead of 1303.* -2006 to \+62\.8",
+    "erratum-quad": r"\+1263",
+    "erratum-random-imaginary": r"51% .*132 times",
+    "erratum-conjecture-constant": r"-0\.5235982",
+    "erratum-caption": r"ZOH, 0\.014; \(d\), bilinear, 0\.00011",
+    "erratum-background-basis": r"2\.7 times at t = 1, 55 times",
+    "erratum-endpoint": r"1\.732 = L_1\(1\), but L_1\(0\) = -1\.732.*0\.333",
+    "erratum-largest-lin": r"2\.06 times",
+    "erratum-path-x": r"S4D-LegS 91\.95, S4D-Inv 92\.80",
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_holds_holds_and_errata_fail(name: str) -> None:
+    claim = CLAIMS[name]
+    verdict = claim.check()
+    said = f"{verdict.effect} {verdict.detail}"
+    assert verdict.holds == ("fails" if name in ERRATA else "holds"), said
+    assert bool(claim.right) == (name in ERRATA)
+    assert claim.statement.endswith(".")
+    assert claim.where
+    assert re.search(r"\d|equal", verdict.effect), "a verdict without numbers"
+    if name in NUMBERS:
+        assert re.search(NUMBERS[name], said, re.DOTALL), said
+
+
+def test_every_erratum_and_every_numbered_statement_is_checked() -> None:
+    assert set(NUMBERS) >= ERRATA
+    places = " ".join(claim.where for claim in CLAIMS.values())
+    for numbered in ("Proposition 1", "Proposition 2", "Theorem 3", "Proposition 4"):
+        assert numbered in places
+    for numbered in ("Conjecture 5, first", "Conjecture 5, second", "Theorem 6", "Lemma A.1"):
+        assert numbered in places
+
+
+# -- the checks can say no -------------------------------------------------------------------------
+
+
+def wrong_basis(*arguments: object, window: float = 0.0) -> torch.Tensor:
+    return torch.zeros(1, len(theory.TIMES), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "attribute", "replacement"),
+    [
+        ("legs-without-low-rank", theory, "legs_without_low_rank", wrong_basis),
+        ("legs-closed-form", theory, "legs_basis", lambda n, t: torch.zeros(n, len(t)).double()),
+        ("reconstruction", theory, "leak", lambda N, w: w / N),
+        ("largest-frequency", theory_spectra, "legs_modes", lambda N: theory.legs_modes(N // 2)),
+        ("inverse-law", theory_spectra, "legs_modes", lambda N: theory.legs_modes(N // 2)),
+        ("two-lines", theory_kernels, "CODE", "K = exp(dt * A).real"),
+        ("masked-s4-is-s4d", theory_kernels, "bilinear", theory_kernels.zoh),
+        ("softmax-is-row-normalized", theory_kernels, "zoh", theory_kernels.bilinear),
+        ("complexity-of-dplr", theory_costs, "largest_off", lambda found, wanted: 1.0),
+    ],
+)
+def test_a_check_fails_on_wrong_numbers(
+    name: str,
+    module: object,
+    attribute: str,
+    replacement: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, attribute, replacement)
+    try:
+        verdict = CLAIMS[name].check()
+    except (AssertionError, RuntimeError):  # wrong shapes are a failure too
+        return
+    assert verdict.holds == "fails"
+
+
+def test_an_erratum_that_is_right_would_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"S4D-LegS": {"Path-X": "✗"}, "S4D-Inv": {"Path-X": "92.80"}, "S4D-Lin": {"Path-X": "✗"}}
+    table = type("Table", (), {"published": row})
+    monkeypatch.setattr(theory_errata, "RECIPES", {"lra": table})
+    assert CLAIMS["erratum-path-x"].check().holds == "holds"
+
+
+# -- costs -----------------------------------------------------------------------------------------
+
+
+def test_costs_are_counted() -> None:
+    x = torch.zeros(1000)
+
+    def run() -> torch.Tensor:
+        y = x + 1  # 4000 bytes
+        z = y * 2  # 8000 alive
+        del y
+        z.add_(1)  # nothing new
+        return z[:10]  # a view
+
+    assert cost(run) == (8000, 2000)
+
+
+def test_sums_by_modes_are_the_kernels() -> None:
+    A, B, C = theory_kernels.parameters("inv", 16)
+    step = theory_kernels.bilinear(A, B, theory_kernels.DT)
+    summed = theory_costs.vandermonde_by_modes((C * step.B_now)[0], step.A_bar[0], 100)
+    K = theory_kernels.vandermonde(step, C, 100)[0]
+    assert theory_kernels.largest_off(2 * summed.real, K) < 1e-12
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_findings_name_a_table_and_wait_for_its_results(name: str) -> None:
+    finding = FINDINGS[name]
+    assert finding.recipe in RECIPES
+    assert finding.statement.endswith(".")
+    assert finding.quote
+    assert "section" in finding.where or "appendix" in finding.where
+    verdict = finding.decide({})
+    assert verdict.holds == "not decided"
+    assert f"'{finding.recipe}'" in verdict.effect
+
+
+def test_every_table_decides_a_finding() -> None:
+    assert {finding.recipe for finding in FINDINGS.values()} == set(RECIPES)
+
+
+def test_a_finding_is_decided_by_its_rule() -> None:
+    finding = Finding("test-only", "It is so.", "is so", "section 9", "lra")
+    results: Results = {"lra": {"S4D-Inv": {"Text": [80.0, 82.0]}}}
+    assert finding.decide(results) == Verdict("not decided", "no rule decides it")
+
+    def rule(results: Results) -> Verdict:
+        return Verdict("holds", f"{sum(results['lra']['S4D-Inv']['Text']) / 2}")
+
+    DECISIONS.register("test-only", rule)
+    try:
+        assert finding.decide(results) == Verdict("holds", "81.0")
+        assert finding.decide({"lra": {}}).holds == "not decided"
+    finally:
+        DECISIONS._entries.pop("test-only")
+
+
+# -- the printed table -----------------------------------------------------------------------------
+
+
+def test_the_table_shows_every_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(claim, Verdict("holds", "42 of 42", "in a sense")) for claim in CLAIMS.values()]
+    found += [(finding, finding.decide({})) for finding in FINDINGS.values()]
+    monkeypatch.setattr("s4d_torch.cli.paper_claims.judge", lambda results: iter(found))
+    console = Console(width=80, record=True, quiet=False, force_terminal=False)
+    with console.capture() as capture:
+        counts = print_claims(console)
+    text = capture.get()
+    assert counts == {"holds": len(CLAIMS), "not decided": len(FINDINGS)}
+    for name in (*CLAIMS, *FINDINGS):
+        assert name in text
+    assert "42 of 42" in text
+    assert "in a sense" in text
+    assert text.count("printed:") == text.count("right:") == len(ERRATA)
+    last = text.strip().splitlines()[-1]
+    assert last == (
+        f"{len(CLAIMS) + len(FINDINGS)} claims: {len(CLAIMS)} holds, {len(FINDINGS)} not decided"
+    )
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_errata_come_after_claims_and_before_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = {
+        name: replace(claim, check=lambda: Verdict("holds", "1")) for name, claim in CLAIMS.items()
+    }
+    monkeypatch.setattr("s4d_torch.paper.claims.all.CLAIMS", quick)
+    names = [stated.name for stated, _ in judge()]
+    assert set(names) == {*CLAIMS, *FINDINGS}
+    kinds = [(name in ERRATA) + 2 * (name in FINDINGS) for name in names]
+    assert kinds == sorted(kinds)

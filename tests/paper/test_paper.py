@@ -1,0 +1,383 @@
+"""The paper as commands: tables from results, verdicts from tables, a page that works by itself."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from s4d_torch.cli import main
+from s4d_torch.data.dataset import Signature
+from s4d_torch.nn.method import METHODS
+from s4d_torch.paper.claims.all import DECISIONS, FINDINGS
+from s4d_torch.paper.experiments.experiment import Result, read_result, write_result
+from s4d_torch.paper.experiments.watch import Durations, label
+from s4d_torch.paper.figures.draw import FIGURES
+from s4d_torch.paper.recipes.scales import REDUCTIONS, ablation, describe, large, reduction
+from s4d_torch.paper.recipes.static import STATIC, choices, hyperparameters
+from s4d_torch.paper.recipes.tables import RECIPES
+from s4d_torch.paper.report.chart import Line, legend, line_chart, ticks
+from s4d_torch.paper.report.page import Page
+from s4d_torch.paper.report.report import make_report
+from s4d_torch.paper.report.tables import cell
+from s4d_torch.training.build import build_model
+
+MADE = ("choices", "speech-rates")
+
+
+def write_results(folder: Path, names: Sequence[str] = MADE, seeds: Sequence[int] = (0, 1)) -> None:
+    """A result for every run of some tables; scores go up with the row and the seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        recipe = RECIPES[name]
+        for column in recipe.columns:
+            for i, row in enumerate(recipe.rows):
+                for seed in seeds:
+                    experiment = recipe.experiment(row, column, "tiny", seed)
+                    score = 0.5 + 0.01 * i + 0.002 * seed
+                    result = Result(
+                        experiment.key,
+                        experiment.config.to_json(),
+                        summary={
+                            "metric": "accuracy",
+                            "test": {"accuracy": score},
+                            "validation": score - 0.1,
+                            "wall_seconds": 36.0,
+                        },
+                        rows=[{"epoch": e, "validation_accuracy": score / (3 - e)} for e in (1, 2)],
+                        measured=dict.fromkeys(experiment.measures, score / 2),
+                        environment={
+                            "platform": "a machine",
+                            "cores": 2,
+                            "torch": "2",
+                            "s4d_torch": "0",
+                        },
+                    )
+                    (folder / f"{result.key}.json").write_text(json.dumps(asdict(result)))
+
+
+# ---- recipes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_table_is_made_of_configs_that_can_be_built(name: str, scale: str) -> None:
+    recipe = RECIPES[name]
+    experiments = recipe.experiments(scale, [0, 1])
+    assert len({e.key for e in experiments}) == len(experiments)
+    tasks = {column.task for column in recipe.columns}
+    assert len(experiments) <= 2 * len(tasks) * len(recipe.rows)
+    for row in recipe.rows:
+        config = recipe.experiment(row, recipe.columns[0], "tiny", 0).config
+        signature = Signature("classification", 2, 3, 64)
+        assert sum(p.numel() for p in build_model(config, signature).parameters()) > 0
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_published_numbers_belong_to_rows_and_columns(name: str) -> None:
+    recipe = RECIPES[name]
+    assert set(recipe.published) <= set(recipe.rows)
+    for numbers in recipe.published.values():
+        assert set(numbers) <= {column.name for column in recipe.columns}
+        for shown in numbers.values():
+            assert re.fullmatch(r"✗|(0|[1-9]\d*)\.\d+( \(\d\.\d+\))?", shown)
+
+
+def test_the_ablation_model_has_the_papers_size() -> None:
+    """Around 100 000 parameters; S4 has H more in each layer."""
+    signature = Signature("classification", 3, 10, 1024)
+    sizes = {}
+    for name, method in (("s4d", "S4D-LegS"), ("s4", "S4-LegS")):
+        config = RECIPES["trainable"].rows[f"{method}, trained"](ablation("scifar", "full"))
+        assert config.method.structure == METHODS[name].structure
+        sizes[name] = sum(p.numel() for p in build_model(config, signature).parameters())
+    assert 90_000 < sizes["s4d"] < 150_000
+    assert 0 < sizes["s4"] - sizes["s4d"] <= 4 * 128
+
+
+def count_parameters(table: str, row: str, signature: Signature) -> int:
+    recipe = RECIPES[table]
+    config = recipe.experiment(row, recipe.columns[0], "full", 0).config
+    return sum(p.numel() for p in build_model(config, signature).parameters())
+
+
+@pytest.mark.parametrize(
+    ("row", "printed"), [("S4D-Lin", 306e3), ("ConvNet", 26.2e6), ("ResNet-18", 216e3)]
+)
+def test_the_models_of_speech_have_the_papers_sizes(row: str, printed: float) -> None:
+    count = count_parameters("speech-rates", row, Signature("classification", 1, 35, 16000))
+    assert count == pytest.approx(printed, rel=0.006)
+    tiny = RECIPES["speech-rates"].experiment(row, RECIPES["speech-rates"].columns[0], "tiny", 0)
+    assert (tiny.config.model.d_model, tiny.config.model.n_layers) == (16, 2)
+
+
+@pytest.mark.parametrize("row", RECIPES["pathx-ablation"].rows)
+def test_the_models_of_the_path_x_ablations_have_the_papers_size(row: str) -> None:
+    """Between 150K and 200K, differing only depending on whether B is trained."""
+    count = count_parameters("pathx-ablation", row, Signature("classification", 1, 2, 16384))
+    assert 150e3 < count < 200e3
+
+
+@pytest.mark.parametrize("name", ["trainable-b", "discretization", "initialization", "trainable"])
+def test_the_ablations_have_the_papers_three_datasets(name: str) -> None:
+    assert {"scifar", "sc35", "bidmc-spo2"} <= {column.task for column in RECIPES[name].columns}
+
+
+KEPT = Path(__file__).parents[2] / "docs/paper/results"
+
+
+@pytest.mark.parametrize(("scale", "hours"), [("tiny", 3), ("small", 60)])
+@pytest.mark.parametrize("name", RECIPES)
+def test_reduced_tables_take_minutes_or_hours(name: str, scale: str, hours: float) -> None:
+    """One seed of a table, in hours of one of two processes, judged by the runs that were made."""
+    past = Durations([found for path in KEPT.iterdir() if (found := read_result(KEPT, path.stem))])
+    assert sum(map(past.of, RECIPES[name].experiments(scale, [0]))) < 3600 * hours
+
+
+def test_a_cell_that_is_not_run_has_no_experiment() -> None:
+    recipe = RECIPES["lra"]
+    cells = {(row, column.name) for row, column in recipe.cells()}
+    assert len(cells) == len(recipe.rows) * len(recipe.columns) - 1
+    left_out = recipe.experiment("Transformer", recipe.columns[-1], "tiny", 0)
+    assert left_out.key not in {each.key for each in recipe.experiments("tiny", [0])}
+
+
+def test_reductions_only_take_away() -> None:
+    for scale, tasks in REDUCTIONS.items():
+        for task in tasks:
+            full, reduced = large(task, "full"), large(task, scale)
+            assert reduced.model.d_model <= full.model.d_model
+            assert reduced.model.n_layers <= full.model.n_layers
+            assert reduced.training.epochs <= full.training.epochs
+            assert describe(full, reduced).count("n_layers") == 1
+    few = describe(ablation("sc35", "full"), ablation("sc35", "tiny"))
+    assert few == (
+        "words down/left/right/up, sample_rate 8000, n_layers 2, d_model 16, d_state 32, "
+        "pooling mean, epochs 8, train_size 800, eval_size 400"
+    )
+    with pytest.raises(ValueError, match="did you mean 'tiny'"):
+        reduction("scifar", "tiney")
+
+
+def test_columns_of_one_task_share_their_runs() -> None:
+    recipe = RECIPES["speech-rates"]
+    first, second = recipe.columns
+    keys = [recipe.experiment("S4D-Inv", c, "tiny", 0).key for c in (first, second)]
+    assert keys[0] == keys[1]
+
+
+def test_static_tables_come_from_the_code() -> None:
+    assert [row[0] for row in choices().rows] == ["S4D", "S4", "DSS"]
+    rows = {row[0]: row for row in hyperparameters().rows}
+    assert rows["Path-X"][1:5] == ["6", "256", "64", "BN"]
+    assert rows["Path-X"][-1] == "(0.0001, 0.01)"
+
+
+# ---- cells and verdicts -----------------------------------------------------------------------
+
+
+def test_a_cell_has_mean_spread_and_difference(tmp_path: Path) -> None:
+    write_results(tmp_path)
+    recipe = RECIPES["speech-rates"]
+    found = cell(recipe, "S4-LegS", recipe.columns[1], tmp_path, "tiny", [0, 1, 2])
+    assert found.values == pytest.approx((25.0, 25.1))
+    assert (found.missing, found.failed) == (1, 0)
+    assert found.difference == pytest.approx(25.05 - 91.32)
+    assert found.show(2) == "25.05 (0.07)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "null",
+        '{"key": "abc", "config": {}}',
+        '{"key": "abc", "config": {}, "summary": {"test": 3}}',
+        '{"key": "abc", "config": {}, "summary": {"metric": "rmse", "test": {"rmse": 1}}}',
+        '{"key": "abc", "config": {}, "from": "another version"}',
+    ],
+)
+def test_a_damaged_result_counts_as_missing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "abc.json").write_text(text)
+    assert read_result(tmp_path, "abc") is None
+
+
+def test_a_failure_is_a_result(tmp_path: Path) -> None:
+    (tmp_path / "abc.json").write_text('{"key": "abc", "config": {}, "error": "no data"}')
+    found = read_result(tmp_path, "abc")
+    assert found is not None
+    assert found.error == "no data"
+
+
+@pytest.mark.parametrize("name", ["initialization", "trainable", "choices", "speech-rates"])
+def test_labels_tell_the_runs_of_a_table_apart(name: str) -> None:
+    labels = [label(each.config.to_json()) for each in RECIPES[name].experiments("tiny", [0, 1])]
+    assert len(set(labels)) == len(labels)
+
+
+def test_the_results_in_the_docs_are_those_of_the_recipes() -> None:
+    runs = [each for name in RECIPES for each in RECIPES[name].experiments("tiny", range(10))]
+    assert {path.stem for path in KEPT.iterdir()} <= {each.key for each in runs}
+
+
+def test_every_finding_has_a_rule() -> None:
+    assert set(DECISIONS) == set(FINDINGS)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "whole", "shown"),
+    [
+        (0.24, 0.336, False, [0.24, 0.26, 0.28, 0.3, 0.32, 0.34]),
+        (1, 3, False, [1, 1.5, 2, 2.5, 3]),
+        (1, 3, True, [1, 2, 3]),
+        (1, 12, True, [0, 3, 6, 9, 12]),
+        (1, 1, True, [0, 1, 2]),
+    ],
+)
+def test_axes_have_round_numbers(low: float, high: float, whole: bool, shown: list[float]) -> None:
+    assert ticks(low, high, whole=whole) == shown
+
+
+def test_sixteen_lines_look_different() -> None:
+    names = [f"row {i}" for i in range(16)]
+    chart = line_chart(
+        [Line(name, [1, 2], [0.3, 0.325]) for name in names],
+        x_label="epoch",
+        y_label="accuracy",
+        title="all",
+        percent=True,
+    )
+    for drawn in (chart, legend(names)):
+        looks = re.findall(r'class="line (s\d)" stroke-dasharray="([^"]*)"', drawn)
+        assert len(looks) == len(set(looks)) == 16
+    assert ">32.5%<" in chart  # a tick is not rounded
+
+
+# ---- the report -------------------------------------------------------------------------------
+
+
+def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
+    write_results(tmp_path)
+    document = make_report(tmp_path, "tiny", [0, 1])
+    text = document.markdown(tmp_path)
+    assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15) | -45.98 |" in text
+    assert "| row | sCIFAR |\n" in text  # of the choices, which the paper does not print
+    assert "d_model 32" in text
+    assert "not comparable with the paper's" in text
+    assert "Not run at this scale: trainable-b, discretization" in text
+    assert "28 runs, 0.3 hours" in text
+    assert "s4d paper report --scale tiny --seeds 0 1\n" in text
+    assert "Table 11" in text  # where a claim is made
+    wider = make_report(tmp_path, "tiny", [0, 1, 2]).markdown(tmp_path)
+    assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15)" in wider  # no table has the third seed
+    assert "scale tiny, seeds 0, 1\n" in wider
+    drawn = make_report(tmp_path, "tiny", [0], [tmp_path / "fout.png"]).markdown(tmp_path)
+    assert "![fout: The basis of FouT (a), a Fourier series" in drawn
+
+
+def test_the_report_names_what_failed(tmp_path: Path) -> None:
+    experiment = RECIPES["choices"].experiment("ZOH", RECIPES["choices"].columns[0], "tiny", 1)
+    result = Result(experiment.key, experiment.config.to_json(), error="no memory\nTraceback")
+    write_result(tmp_path, result)
+    text = make_report(tmp_path, "tiny", [0, 1]).markdown(tmp_path)
+    assert "scifar S4D-legs discretization=zoh 32x2 seed 1: failed: no memory\n" in text
+
+
+def test_wide_and_long_tables_are_printed_otherwise() -> None:
+    page = Page("tables")
+    for columns, rows in ((3, 2), (16, 2), (3, 70)):
+        page.table(["name"] * columns, [["1"] * columns] * rows, "")
+    assert re.findall(r'<table class="(.*?)">', page.html()) == ["", "wide", "long"]
+    page.table(["dt"], [["(0.001, 0.1)"]], "")
+    assert '<td class="number">(0.001, 0.1)' in page.html()
+
+
+def test_the_commands_list_run_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = ["--out", str(tmp_path)]
+    write_results(tmp_path / "results")
+    assert main(["paper", "list", *out]) == 0
+    assert re.search(r"choices.* 14 of 14", capsys.readouterr().out)
+    assert main(["paper", "report", "--no-figures", *out]) == 0
+    assert (tmp_path / "report.md").is_file()
+    page = (tmp_path / "report.html").read_text()
+    assert "http" not in re.sub(r"https?://www\.w3\.org\S*", "", page)
+    assert main(["paper", "run", "choises", *out]) == 2
+    assert "did you mean 'choices'" in capsys.readouterr().err
+    assert main(["paper", "run", "choices", "--rows", "ZOHH", *out]) == 2
+    assert "unknown row 'ZOHH'; did you mean 'ZOH'" in capsys.readouterr().err
+    assert main(["paper", "run", "choices", "--tasks", "scifer", *out]) == 2
+    assert "did you mean 'scifar'" in capsys.readouterr().err
+
+
+def test_a_finished_grid_has_no_script_for_slurm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path / "results")
+    assert main(["paper", "run", "choices", "--engine", "slurm", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "nothing to submit: all 14 experiments are done" in said.err
+
+
+def test_what_the_list_shows_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Static tables are printed, figures are drawn in every format."""
+    out = ["--out", str(tmp_path)]
+    assert main(["paper", "list", *out]) == 0
+    listed = capsys.readouterr().out
+    assert all(re.search(rf"^ +{name} ", listed, re.M) for name in (*RECIPES, *STATIC, *FIGURES))
+    assert main(["paper", "run", "methods", *out]) == 0
+    assert "cauchy" in capsys.readouterr().out
+    assert main(["paper", "run", "fout", *out]) == 0
+    made = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert made == {"fout.png", "fout.svg", "fout.pdf"}
+
+
+SCRIPT = """
+<script>
+addEventListener("load", () => {
+  const table = [...document.querySelectorAll("table")].find(
+    t => t.caption.textContent.includes("Speech Commands"));
+  const button = table.querySelectorAll("th button")[1];
+  const column = () => [...table.tBodies[0].rows].map(r => parseFloat(r.cells[1].textContent));
+  button.click(); const up = column(); button.click(); const down = column();
+  const last = down.length - 1;
+  const sorted = up.every((x, i) => !i || !(up[i - 1] > x)) && up[0] === down[last - 1]
+    && isNaN(up[last]) && isNaN(down[last]);
+  document.title = "sorted:" + sorted + " charts:" + document.querySelectorAll("svg.chart").length
+    + " wide:" + (document.documentElement.scrollWidth > innerWidth);
+});
+</script>
+"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the browser chromium")
+@pytest.mark.parametrize("size", ["1200,900", "390,844"])
+def test_the_page_works_in_a_browser(tmp_path: Path, size: str) -> None:
+    write_results(tmp_path)
+    speech = RECIPES["speech-rates"]
+    failed = speech.experiment("ConvNet", speech.columns[0], "tiny", 0).key
+    other = speech.experiment("ConvNet", speech.columns[0], "tiny", 1).key
+    for key in (failed, other):  # a cell without a number stays below, whichever way it is sorted
+        config = json.loads((tmp_path / f"{key}.json").read_text())["config"]
+        write_result(tmp_path, Result(key, config, error="no memory"))
+    page = tmp_path / "report.html"
+    page.write_text(make_report(tmp_path, "tiny", [0, 1]).page().html() + SCRIPT)
+    done = subprocess.run(
+        [
+            *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
+            *(f"--window-size={size}", "--dump-dom", page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "<title>sorted:true charts:2 wide:false</title>" in done.stdout
+    assert "CONSOLE" not in done.stderr

@@ -1,0 +1,286 @@
+"""The engines: FFT, chunks and the compiled code agree in values, states and gradients."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from s4d_torch import METHODS, SSM, Method
+from s4d_torch.nn.method import legal_methods
+from s4d_torch.ssm import engine
+from s4d_torch.ssm.compiled import direct, scan
+from s4d_torch.ssm.compiled import stored as fused
+from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.engine import ENGINES
+
+CPU = torch.device("cpu")
+BARS = {torch.float64: 1e-10, torch.float32: 1e-5}
+LENGTHS = (1, 3, 4, 30, 256, 259, 600)
+METHODS_CAUSAL = [m.replace(softmax_length=40) for m in legal_methods()]
+
+needs_numba = pytest.mark.skipif(
+    not scan.available(CPU, torch.float32), reason="the compiled scan needs numba"
+)
+
+
+def name(method: Method) -> str:
+    return "-".join((method.kernel, method.discretization, method.constraint, method.init))
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=seeded(seed)).to(dtype)
+
+
+def everything(ssm: SSM, length: int, seed: int = 1) -> list[Tensor]:
+    """Outputs, end states and gradients of three calls: plain, with a state, and ragged."""
+    dtype = ssm.D.dtype
+    u = draw(3, length, ssm.d_model, dtype=dtype, seed=seed).requires_grad_()
+    start = draw(3, ssm.d_model, ssm.d_state, seed=seed + 1).requires_grad_()
+    lengths = torch.tensor([length, (length + 1) // 2, 1])
+    results = [*ssm(u), *ssm(u, start), *ssm(u, start, lengths=lengths)]
+    weights = [draw(*r.shape, dtype=r.dtype, seed=k) for k, r in enumerate(results)]
+    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    inputs = [u, start, *ssm.parameters()]
+    return [*(r.detach() for r in results), *torch.autograd.grad(loss, inputs)]
+
+
+def with_engine(ssm: SSM, chosen: str) -> SSM:
+    other = copy.deepcopy(ssm)
+    other.engine = chosen
+    return other
+
+
+def agree(actual: list[Tensor], expected: list[Tensor], bar: float) -> None:
+    for k, (a, b) in enumerate(zip(actual, expected, strict=True)):
+        scale = max(b.abs().max().item(), 1e-3)
+        assert_close(a, b, rtol=0, atol=bar * scale, msg=lambda text, k=k: f"result {k}: {text}")
+
+
+@pytest.mark.parametrize("method", METHODS_CAUSAL, ids=name)
+def test_engines_agree_for_every_method(method: Method) -> None:
+    ssm = SSM(3, 6, method=method, dtype=torch.float64, generator=seeded())
+    expected = everything(with_engine(ssm, "fft"), 30)
+    for chosen in ("chunk", "scan", "auto"):
+        agree(everything(with_engine(ssm, chosen), 30), expected, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", BARS, ids=str)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("d_model", [1, 16, 21])
+def test_engines_agree_at_every_shape(dtype: torch.dtype, length: int, d_model: int) -> None:
+    """Lengths around blocks and segments, channels around groups."""
+    ssm = SSM(d_model, 10, init="lin", n_ssm=1, dtype=dtype, generator=seeded())
+    expected = everything(with_engine(ssm, "fft"), length)
+    for chosen in ("chunk", "scan"):
+        agree(everything(with_engine(ssm, chosen), length), expected, 2 * BARS[dtype])
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("method", ["s4d", "dss", "s4"])
+def test_engines_agree_when_looking_ahead(method: str, length: int) -> None:
+    choices = METHODS[method].replace(bidirectional=True, softmax_length=600)
+    ssm = SSM(5, 6, method=choices, dtype=torch.float64, generator=seeded())
+    lengths = torch.tensor([length, 1])
+    results = []
+    for chosen in ENGINES:
+        u = draw(2, length, 5).requires_grad_()
+        other = with_engine(ssm, chosen)
+        y, state = other(u, lengths=lengths)
+        assert state is None
+        grads = torch.autograd.grad(y, [u, *other.parameters()], draw(*y.shape, seed=3))
+        results.append([y.detach(), *grads])
+    for other_results in results[1:]:
+        agree(other_results, results[0], 1e-10)
+
+
+@pytest.mark.parametrize("signal", ["noise", "constant"])
+@pytest.mark.parametrize("chosen", [e for e in ENGINES if e != "auto"])
+@pytest.mark.parametrize("dt", [1e-4, 1e-3, 1e-1])
+@pytest.mark.parametrize("method", METHODS, ids=METHODS)
+def test_float32_keeps_its_bar_against_float64(
+    method: str, dt: float, chosen: str, signal: str
+) -> None:
+    """Over 16384 samples: a rounded A_bar would drift away, a slow mode stall on a constant."""
+    if method == "s4" and chosen == "scan":
+        pytest.skip("a dense system has no compiled scan; chunks stand in")
+    choices = METHODS[method].replace(dt_min=dt, dt_max=dt, softmax_length=16384)
+    single = SSM(4, 64, method=choices, engine=chosen, generator=seeded()).requires_grad_(False)
+    double = with_engine(single, "fft").double()
+    u = torch.ones(1, 16384, 4) if signal == "constant" else draw(1, 16384, 4, dtype=torch.float32)
+    y, end = single(u)
+    expected, end_expected = double(u.double())
+    agree([y.double()], [expected], 1e-5)
+    agree([end], [end_expected], 1e-4)  # single modes; what they do to the output is 100 times less
+
+
+@needs_numba
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_float32_keeps_its_bar_term_by_term(bidirectional: bool) -> None:
+    """At the longest sequence that is convolved so, in values and gradients."""
+    options = {"engine": "direct", "bidirectional": bidirectional, "generator": seeded()}
+    single = SSM(20, 8, **options)
+    double = with_engine(single, "fft").double()
+    u = draw(2, direct.LONGEST, 20, dtype=torch.float32)
+    results = []
+    for ssm in (single, double):
+        x = u.to(ssm.D.dtype).requires_grad_()
+        y, _ = ssm(x, return_state=False)
+        grads = torch.autograd.grad(y, [x, *ssm.parameters()], draw(*y.shape, dtype=y.dtype))
+        results.append([r.detach().double() for r in (y, *grads)])
+    agree(results[0][:2], results[1][:2], 1e-5)
+    agree(results[0][2:], results[1][2:], 1e-4)
+
+
+def source(diagonal: bool = True) -> engine.Source:
+    """What decides about an engine; it is not asked for more."""
+    unasked: Callable[..., Any] = lambda *_: pytest.fail("nothing is to be made")  # noqa: E731
+    return engine.Source(diagonal, True, unasked, unasked, unasked, torch.zeros(2))
+
+
+def test_auto_takes_what_stands_in() -> None:
+    u, dense = torch.zeros(8, 4, 2), source(diagonal=False)
+    assert engine.choose("fft", source(), u) == "fft"
+    assert engine.choose("scan", dense, u) == "chunk"
+    assert engine.choose("auto", dense, u) == "chunk"
+    assert engine.choose("auto", dense, u, carried=False) == "fft"
+    assert engine.choose("auto", source(), torch.zeros(1, 4, 2, device="meta")) == "fft"
+    assert engine.choose("scan", source(), u.half()) == "chunk"
+    assert engine.choose("direct", source(), u.half()) == "fft"
+
+
+@needs_numba
+def test_auto_takes_the_fastest() -> None:
+    def auto(batch: int, length: int, *, carried: bool = False) -> str:
+        return engine.choose("auto", source(), torch.zeros(batch, length, 2), carried=carried)
+
+    assert auto(engine.MANY, engine.SHORT) == "direct"
+    assert auto(engine.MANY, engine.SHORT, carried=True) == "scan"
+    with torch.no_grad():
+        assert auto(engine.MANY, engine.SHORT) == "scan"
+    assert auto(engine.MANY, engine.SHORT + 1) == "scan"
+    assert auto(1, engine.SHORT) == "scan"
+    assert engine.choose("direct", source(), torch.zeros(1, direct.LONGEST + 1, 2)) == "fft"
+
+
+def test_plain_torch_takes_over_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    ssm = SSM(3, 6, dtype=torch.float64, generator=seeded())
+    expected = everything(ssm, 30)
+    monkeypatch.setattr(scan, "_probe_numba", lambda: False)
+    assert engine.choose("scan", source(), torch.zeros(1, 4, 2)) == "chunk"
+    for chosen in ("auto", "scan", "direct"):
+        agree(everything(with_engine(ssm, chosen), 30), expected, 1e-10)
+
+
+# -- the compiled operators ----------------------------------------------------------------------
+
+
+@needs_numba
+@pytest.mark.parametrize("init", ["lin", "real"])
+@pytest.mark.parametrize("n_ssm", [1, 2, 4])
+@pytest.mark.parametrize("constraint", fused.CONSTRAINTS)
+@pytest.mark.parametrize("rule", fused.RULES)
+def test_fused_tables_are_those_of_plain_torch(
+    rule: str, constraint: str, n_ssm: int, init: str
+) -> None:
+    assert rule in DISCRETIZATIONS
+    method = Method(init=init, discretization=rule, constraint=constraint, n_ssm=n_ssm)
+    ssm = SSM(4, 6, method=method, dtype=torch.float64, generator=seeded())
+    plain = ssm._diagonal_system(1.5, ssm.C).blocks(ssm.D, torch.float64)
+    direct = ssm._make_blocks(1.5)
+    weights = [draw(*x.shape, seed=k) for k, x in enumerate(plain[:2])]
+    for made in (plain, direct):
+        assert_close(made.drift, plain.drift, rtol=0, atol=1e-13)
+    agree([*direct[:2]], [*plain[:2]], 1e-14)
+    parameters = list(ssm.parameters())
+
+    def gradients(blocks: scan.Blocks) -> list[Tensor]:
+        loss = sum((x * w).sum() for x, w in zip(blocks[:2], weights, strict=True))
+        return list(torch.autograd.grad(loss, parameters))
+
+    agree(gradients(direct), gradients(plain), 1e-11)
+
+
+@needs_numba
+@pytest.mark.parametrize("size", [1e-8, 1e-4, 0.4, 0.6, 3.0, 1e3])
+def test_fused_tables_from_tiny_to_huge_steps(size: float) -> None:
+    """Where the rules change from a series to a quotient, and where they could lose digits."""
+    for rule in fused.RULES:
+        method = Method(init="lin", discretization=rule, dt_min=size, dt_max=size)
+        ssm = SSM(2, 6, method=method, dtype=torch.float64, generator=seeded())
+        plain = ssm._diagonal_system(1.0, ssm.C).blocks(ssm.D, torch.float64)
+        agree([*ssm._make_blocks(1.0)[:2]], [*plain[:2]], 1e-13)
+
+
+@needs_numba
+def test_operators_are_ordinary_operators() -> None:
+    """torch's own check: schema, fake tensors, autograd registration."""
+    ssm = SSM(3, 6, generator=seeded())
+    blocks = [x.detach() for x in ssm._make_blocks(1.0)]
+    u, start = draw(2, 9, 3, dtype=torch.float32), torch.zeros(2, 3, 16)
+    stops = torch.tensor([2, 1])
+    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+    scan_arguments = (u.requires_grad_(), *blocks, start, stops, 0)
+    torch.library.opcheck(torch.ops.s4d_torch.scan.default, scan_arguments, test_utils=tests)
+    stored = (ssm.raw_decay, ssm.frequency, ssm.raw_B, ssm.raw_C, ssm.log_dt, ssm.D)
+    torch.library.opcheck(
+        torch.ops.s4d_torch.blocks.default, ([0, 0, 1], 1.0, *stored), test_utils=tests
+    )
+    K = ssm.kernel(u.shape[1])
+    torch.library.opcheck(torch.ops.s4d_torch.direct.default, (u, K, 0), test_utils=tests)
+    assert torch.ops.s4d_torch.scan.default(*scan_arguments)[0].shape == u.shape
+
+
+@needs_numba
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "SERIAL", 0)
+    ssm, before = SSM(40, 8, generator=seeded()), torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            results.append(everything(ssm, 300))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@needs_numba
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_nan_and_infinity_come_through(bad: float) -> None:
+    ssm = SSM(2, 6, generator=seeded()).requires_grad_(False)
+    u = draw(1, 20, 2, dtype=torch.float32)
+    u[0, 10, 0] = bad
+    y, _ = ssm(u)
+    assert bool(torch.isfinite(y[0, :10]).all())
+    assert not bool(torch.isfinite(y[0, 11:, 0]).any())
+    assert bool(torch.isfinite(y[0, :, 1]).all())
+
+
+@needs_numba
+def test_compiling_is_announced_once(capfd: pytest.CaptureFixture[str]) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Kernel:
+        py_func: Callable[..., None] = SSM.forward
+
+        class stats:  # noqa: N801
+            cache_misses: dict[str, int] = {}  # noqa: RUF012
+
+        def __call__(self, first: int, last: int, *_: object) -> None:
+            calls.append((first, last))
+            self.stats.cache_misses = {"one": 1}
+
+    kernel = Kernel()
+    for _ in range(2):
+        scan.share(kernel, 3, 0, (), (torch.zeros(1),))
+    assert calls == [(0, 0), (0, 3), (0, 3)]
+    assert capfd.readouterr().err.count("compiled SSM") == 1
