@@ -28,6 +28,7 @@ MODULES = {
         "convolution",
         "compiled",
         "recurrence",
+        "state_space",
         "engine",
     ],
     "nn": [

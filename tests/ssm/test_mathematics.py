@@ -330,7 +330,7 @@ def test_fast_length_is_the_next_smooth_number() -> None:
 def test_scan_does_not_depend_on_the_chunk(chunk: int) -> None:
     ssm = SSM(2, 8, dtype=torch.float64)
     u = torch.randn(3, 2, 50, dtype=torch.float64)
-    system, start = ssm._system(1.0), torch.randn(3, 2, 8, dtype=torch.float64)
+    system, start = ssm._state_space(1.0).system(), torch.randn(3, 2, 8, dtype=torch.float64)
     y, end = recurrence.scan(system, u, start, chunk=chunk)
     y_all, end_all = recurrence.scan(system, u, start, chunk=50)
     assert_close(y, y_all, rtol=0, atol=1e-12)

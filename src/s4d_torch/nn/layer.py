@@ -132,14 +132,7 @@ class Layer(nn.Module):
         See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate``, ``return_state`` and
         ``zero_padding``.
         """
-        y, state = self.ssm(
-            u,
-            state,
-            lengths=lengths,
-            rate=rate,
-            return_state=return_state,
-            zero_padding=zero_padding,
-        )
+        y, state = self.ssm._forward(u, state, lengths, rate, return_state, zero_padding)
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", u if lengths is None else torch.where(mask(lengths, u), u, 0.0))
         y = self._mix(self.dropout(self.activation(y)))
