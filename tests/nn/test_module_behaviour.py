@@ -14,6 +14,7 @@ from torch.export import Dim, export
 from torch.testing import assert_close
 
 from s4d_torch import DSS, METHODS, S4, S4D, SSM, Layer, SequenceModel
+from s4d_torch.ssm.state_space import StateSpace
 
 LENGTH, D_MODEL = 70, 4
 Module = Layer | SequenceModel

@@ -8,7 +8,7 @@ from mpmath import expm1 as mp_expm1
 from mpmath import mp, mpc
 from torch.testing import assert_close
 
-from s4d_torch import SSM, Method
+from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
 from s4d_torch.ssm import convolution, discretization, initialization, kernel, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS, FLOOR
@@ -255,6 +255,24 @@ def test_cauchy_is_the_dense_kernel_at_any_rank(rank: int, length: int) -> None:
             expected.append((row @ x).real)
             x = A_bar @ x
         assert_close(K[h], torch.stack(expected), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("init", ["legs", "legt", "fout"])
+@pytest.mark.parametrize("length", [1, 2, 33, 256])
+def test_a_dplr_layer_by_cauchy_sums(init: str, length: int) -> None:
+    """Asked for by its name; without one it is Krylov doubling, and the same kernel."""
+    ssm = SSM(3, 8, method=METHODS["s4"], init=init, dtype=torch.float64)
+    expected = ssm.kernel(length, algorithm="krylov")
+    assert_close(ssm.kernel(length), expected, rtol=0, atol=0)
+    scale = float(expected.detach().abs().max())
+    assert_close(ssm.kernel(length, algorithm="cauchy"), expected, rtol=0, atol=1e-9 * scale)
+
+
+def test_an_algorithm_there_is_not() -> None:
+    with pytest.raises(ValueError, match="unknown algorithm 'cauchi'; did you mean 'cauchy'"):
+        SSM(2, 4, method=METHODS["s4"]).kernel(8, algorithm="cauchi")
+    with pytest.raises(ValueError, match="kernel 'vandermonde' has one algorithm only"):
+        SSM(2, 4).kernel(8, algorithm="cauchy")
 
 
 def test_cauchy_takes_nodes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,11 @@ class S4D(Layer):
 
 
 class S4(Layer):
-    """The diagonal plus low-rank layer: Cauchy kernel, bilinear, HiPPO."""
+    """The diagonal plus low-rank layer: Cauchy kernel, bilinear, HiPPO.
+
+    The kernel is computed by Krylov doubling, which is matrix products only and several times
+    faster than Cauchy sums; ``layer.ssm.kernel(length, algorithm="cauchy")`` takes the sums.
+    """
 
     base = METHODS["s4"]
 

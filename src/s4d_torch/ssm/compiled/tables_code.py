@@ -189,25 +189,9 @@ def tables_forward(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def tables_backward(  # type: ignore[no-untyped-def]
-    low,
-    high,
-    options,
-    rate,
-    decay,
-    frequency,
-    B,
-    C,
-    log_dt,
-    D,
-    g_tables,
-    g_kernel,
-    g_first,
-    g_decay,
-    g_frequency,
-    g_B,
-    g_C,
-    g_log_dt,
-):
+    low, high, options, rate, decay, frequency, B, C, log_dt, D, g_tables, g_kernel, g_first,
+    g_decay, g_frequency, g_B, g_C, g_log_dt,
+):  # fmt: skip
     """The adjoint of :func:`tables_forward`: gradients in float64, for channels low..high."""
     rule, constraint, pairs = options
     sets, modes = decay.shape
