@@ -60,16 +60,8 @@ def _kernel(
 
 
 @_kernel.register_fake
-def _(
-    options: list[int],
-    rate: float,
-    length: int,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-) -> Tensor:
+def _(options: list[int], rate: float, length: int, *stored: Tensor) -> Tensor:
+    C = stored[3]
     return C.new_empty(*C.shape[:2], length)
 
 
@@ -95,17 +87,8 @@ def _kernel_backward(
 
 
 @_kernel_backward.register_fake
-def _(
-    grad: Tensor,
-    options: list[int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    a, b, c, d, e = (torch.empty_like(x) for x in (decay, frequency, B, C, log_dt))
+def _(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    a, b, c, d, e = (torch.empty_like(x) for x in given[3:])
     return a, b, c, d, e
 
 

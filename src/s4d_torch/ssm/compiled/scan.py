@@ -179,16 +179,8 @@ def _scan(
 
 
 @_scan.register_fake
-def _(
-    u: Tensor,
-    tables: Tensor,
-    kernel: Tensor,
-    drift: Tensor,
-    carry: Tensor,
-    start: Tensor,
-    stops: Tensor,
-    ahead: int,
-) -> Any:
+def _(u: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    start = given[-3]
     return torch.empty_like(u), torch.empty_like(start), _empty_kept(u, start)
 
 
@@ -222,17 +214,8 @@ def _over_batch(grad: Tensor, u: Tensor) -> Tensor:
 
 
 @_scan_backward.register_fake
-def _(
-    grad_y: Tensor,
-    grad_end: Tensor,
-    u: Tensor,
-    tables: Tensor,
-    kernel: Tensor,
-    drift: Tensor,
-    stops: Tensor,
-    kept: Tensor,
-    ahead: int,
-) -> Any:
+def _(grad_y: Tensor, grad_end: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    u, tables, kernel, kept = (*given[:3], given[5])
     start = torch.empty_like(kept[:, :, 0])
     return torch.empty_like(u), torch.empty_like(tables), torch.empty_like(kernel), start
 
@@ -313,17 +296,8 @@ def _tables(
 
 
 @_tables.register_fake
-def _(
-    options: list[int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-    D: Tensor,
-) -> Tables:
-    return _empty_tables(decay, log_dt)
+def _(options: list[int], rate: float, decay: Tensor, *stored: Tensor) -> Tables:
+    return _empty_tables(decay, stored[-2])
 
 
 @torch.library.custom_op("s4d_torch::scan_tables_backward", mutates_args=())
@@ -353,20 +327,8 @@ def _tables_backward(
 
 
 @_tables_backward.register_fake
-def _(
-    grad_tables: Tensor,
-    grad_kernel: Tensor,
-    grad_powers: Tensor,
-    options: list[int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-    D: Tensor,
-) -> Tables:
-    a, b, c, d, e = (torch.empty_like(x) for x in (decay, frequency, B, C, log_dt))
+def _(*given: Any) -> Tables:
+    a, b, c, d, e = (torch.empty_like(x) for x in given[5:10])
     return a, b, c, d, e
 
 
