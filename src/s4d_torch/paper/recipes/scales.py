@@ -19,10 +19,7 @@ SCALES = ("full", "small", "tiny")
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is smaller than in the paper: options of the data, the model and the training.
-
-    And of the optimiser, where so few steps need larger ones.
-    """
+    """What is smaller than in the paper; the optimiser changes where few steps need larger ones."""
 
     data: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -106,7 +103,7 @@ def reduction(task: str, scale: str) -> Reduction:
     return Reduction() if scale == "full" else REDUCTIONS[scale][task]
 
 
-def describe(full: Config, reduced: Config) -> str:
+def describe_reduction(full: Config, reduced: Config) -> str:
     """``d_model 32, n_layers 2, train_size 4000``: what was changed, for the reader of a table."""
     parts = ("data", "model", "training", "optimizer")
     return ", ".join(
@@ -160,9 +157,7 @@ def ablation(task: str, scale: str) -> Config:
     )
     config = config_from(known, known.options(), row)
     config = replace(
-        config,
-        model=replace(config.model, mixing="linear"),
-        method=config.method.replace(n_ssm=1),
+        config, model=replace(config.model, mixing="linear"), method=config.method.replace(n_ssm=1)
     )
     config = reduction(task, scale).apply(config)
     config = ABLATIONS.get((task, scale), Reduction()).apply(config)

@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from s4d_torch.paper.claims.account import Cost, cost
 from s4d_torch.paper.claims.claim import Verdict, claim, judged
-from s4d_torch.paper.claims.kernels import DT, largest_off, parameters
+from s4d_torch.paper.claims.theory.kernel_identities import DT, largest_off, parameters
 from s4d_torch.ssm.discretization import bilinear, bilinear_low_rank
 from s4d_torch.ssm.hippo import HIPPO, diagonalize
 from s4d_torch.ssm.initialization import output_matrix
 from s4d_torch.ssm.kernel import dense, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+class KernelCost(NamedTuple):
+    """``bytes`` alive at the peak, beyond what was there before; ``numbers`` computed in all."""
+
+    bytes: int
+    numbers: int
+
+
+def cost(run: Callable[[], object]) -> KernelCost:
+    """The cost of the tensors that ``run`` makes, the same on every machine.
+
+    What an operator allocates and frees within itself is not seen.
+    """
+    with _CostCounter() as counter:
+        result = run()
+    del result
+    return KernelCost(counter.peak, counter.numbers)
+
+
+class _CostCounter(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.alive = self.peak = self.numbers = 0
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        given = {x.untyped_storage()._cdata for x in _tensors((args, kwargs))}
+        for x in _tensors(result):
+            storage = x.untyped_storage()
+            if storage._cdata in given:  # a view, or written in place
+                continue
+            self.numbers += x.numel()
+            self.alive += storage.nbytes()
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(storage, self._free, storage.nbytes())
+        return result
+
+    def _free(self, size: int) -> None:
+        self.alive -= size
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+
+
+# -- kernels, mode by mode -------------------------------------------------------------------------
 
 
 def vandermonde_by_modes(weights: Tensor, A_bar: Tensor, length: int) -> Tensor:
@@ -75,7 +129,7 @@ def _low_rank(d_state: int, length: int) -> LowRank:
     return LowRank(both[0], both[1], both[2], both[3], torch.stack(values))
 
 
-def _costs(d_state: int, length: int) -> dict[str, Cost]:
+def _costs(d_state: int, length: int) -> dict[str, KernelCost]:
     A, B, C = parameters("lin", d_state)
     step = bilinear(A, B, DT)
     w, A_bar = (C * step.B_now)[0], step.A_bar[0]
@@ -90,7 +144,7 @@ def _costs(d_state: int, length: int) -> dict[str, Cost]:
 
 
 @cache
-def _growth() -> tuple[dict[str, Cost], dict[str, Cost], dict[str, Cost]]:
+def _growth() -> tuple[dict[str, KernelCost], dict[str, KernelCost], dict[str, KernelCost]]:
     """The costs at (N, L), (2N, L) and (N, 2L)."""
     return _costs(64, 2048), _costs(128, 2048), _costs(64, 4096)
 

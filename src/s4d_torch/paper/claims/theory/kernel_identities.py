@@ -60,11 +60,7 @@ def kernel_is_vandermonde() -> Verdict:
     )
 
 
-@claim(
-    "two-lines",
-    "With ZOH the whole kernel is two lines of code.",
-    "Figure 1 and section 3.4",
-)
+@claim("two-lines", "With ZOH the whole kernel is two lines of code.", "Figure 1 and section 3.4")
 def two_lines() -> Verdict:
     A, B, C = parameters("inv")
     names = {"exp": torch.exp, "arange": torch.arange, "dt": DT[0], "L": 500}

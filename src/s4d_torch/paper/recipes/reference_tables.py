@@ -22,7 +22,7 @@ NORMS = {"batch": "BN", "layer": "LN"}
 
 
 @dataclass(frozen=True)
-class Static:
+class ReferenceTable:
     """A table as text."""
 
     title: str
@@ -31,7 +31,7 @@ class Static:
     rows: list[list[str]]
 
 
-def choices() -> Static:
+def choices() -> ReferenceTable:
     """Table 1, from :class:`Method`: what S4, DSS and S4D choose."""
     header = ["method", "structure", "kernel", "discretisation", "Re(A)", "trainable B", "A starts"]
     rows = [
@@ -46,10 +46,10 @@ def choices() -> Static:
         ]
         for name, method in METHODS.items()
     ]
-    return Static("Parameterisation choices", "Table 1", header, rows)
+    return ReferenceTable("Parameterisation choices", "Table 1", header, rows)
 
 
-def hyperparameters() -> Static:
+def hyperparameters() -> ReferenceTable:
     """The hyper-parameter table, from the tasks."""
     header = ["task", "depth", "H", "N", "norm", "pre-norm", "dropout", "lr", "batch", "epochs"]
     header += ["weight decay", "dt"]
@@ -63,7 +63,9 @@ def hyperparameters() -> Static:
             f"({row.dt_min}, {row.dt_max})",
         )
         rows.append([str(cell) for cell in cells])
-    return Static("Hyper-parameters of the large models", "the appendix's last table", header, rows)
+    return ReferenceTable(
+        "Hyper-parameters of the large models", "the appendix's last table", header, rows
+    )
 
 
-STATIC = {"methods": choices, "hyperparameters": hyperparameters}
+REFERENCE_TABLES = {"methods": choices, "hyperparameters": hyperparameters}
