@@ -29,8 +29,8 @@ from s4d_torch.paper.recipes import (
 )
 from s4d_torch.paper.recipes.reference_tables import choices, hyperparameters
 from s4d_torch.paper.recipes.scales import REDUCTIONS
-from s4d_torch.paper.report import Line, Page, Table, legend, line_chart, make_report
-from s4d_torch.paper.report.chart import ticks
+from s4d_torch.paper.report import Line, Page, Table, make_report
+from s4d_torch.paper.report.chart import legend, line_chart, ticks
 from s4d_torch.paper.results import Results
 from s4d_torch.training.build import build_model
 

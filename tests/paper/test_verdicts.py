@@ -167,7 +167,7 @@ def test_the_first_epoch_is_not_the_end_of_training() -> None:
 
 
 def test_parts_of_a_statement_keep_their_verdicts() -> None:
-    rule = AllOf((Better(against="S4D"), Alike(against="DSS")))
+    rule = AllOf(Better(against="S4D"), Alike(against="DSS"))
     found = decide(rule, [("ZOH", "S4D"), ("S4D", "DSS")], APART)
     assert found.holds == "not decided"
     assert found.effect.startswith("holds: 2 seeds; ZOH vs S4D")

@@ -23,6 +23,8 @@ def judge(results: Results | str | Path | None = None) -> Iterator[tuple[Claim |
     ``tiny`` are taken; without results the findings stay undecided.
     """
     if isinstance(results, str | Path):
+        if not Path(results).is_dir():
+            raise FileNotFoundError(f"{results} is no folder of results")
         results = Results.read(results)
     scores = {} if results is None else results.scores
     for claim in sorted(CLAIMS.values(), key=lambda claim: bool(claim.right)):

@@ -152,11 +152,11 @@ class LosesMost(Better):
 # -- several columns, several rules ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class AllOf:
     """All rules hold; one that fails decides, one without results leaves it open."""
 
-    rules: tuple[Rule, ...]
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
 
     def __call__(self, evidence: Evidence) -> Verdict:
         verdicts = [rule(evidence) for rule in self.rules]
@@ -276,8 +276,7 @@ class LosesLittle:
                 lost[row] = [before - after for before, after in zip(*both, strict=True)]
         little, much = ([row for row in rows if row in lost] for rows in evidence.rows)
         if not little or not much:
-            wanted = "needs state space models and networks at both rates"
-            return Verdict("not decided", wanted)
+            return Verdict("not decided", "needs state space models and networks at both rates")
         spread = pooled(lost.values())
         mean = {row: statistics.fmean(values) for row, values in lost.items()}
         noise = {row: noise_of_mean(len(values), *spread) for row, values in lost.items()}

@@ -86,20 +86,15 @@ SPEECH_RATES = Recipe(
 
 # -- Long Range Arena ------------------------------------------------------------------------------
 
+ARENA = {"ListOps": "listops", "Text": "text", "Retrieval": "retrieval", "Image": "image"}
+ARENA |= {"Pathfinder": "pathfinder", "Path-X": "pathx"}
 LONG_RANGE_ARENA = Recipe(
     "lra",
     "Long Range Arena",
     "Table 5",
     large,
     {**VARIANTS, "Transformer": architecture("transformer")},
-    [
-        Column("ListOps", "listops"),
-        Column("Text", "text"),
-        Column("Retrieval", "retrieval"),
-        Column("Image", "image"),
-        Column("Pathfinder", "pathfinder"),
-        Column("Path-X", "pathx"),
-    ],
+    [Column(name, task) for name, task in ARENA.items()],
     {
         "S4-LegS": "59.60 (0.07)|86.82 (0.13)|90.90 (0.15)|88.65 (0.23)|94.20 (0.25)|96.35",
         "S4-FouT": "57.88 (1.90)|86.34 (0.31)|89.66 (0.88)|89.07 (0.19)|94.46 (0.24)|✗",

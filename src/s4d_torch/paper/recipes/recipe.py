@@ -9,7 +9,7 @@ from typing import Any
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.task import TASKS
-from s4d_torch.nn.method import METHODS, Method
+from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.training.config import Config
 
@@ -125,15 +125,9 @@ def method(base: str = "s4d", **choices: Any) -> Change:
     """A row of Table 1 with some choices changed; tying, direction and dt stay the base's."""
 
     def change(config: Config) -> Config:
-        old = config.method
-        kept = {
-            "n_ssm": old.n_ssm,
-            "bidirectional": old.bidirectional,
-            "dt_min": old.dt_min,
-            "dt_max": old.dt_max,
-        }
-        made: Method = METHODS[base].replace(**{**kept, **choices})
-        return replace(config, method=made)
+        names = ("n_ssm", "bidirectional", "dt_min", "dt_max")
+        kept = {name: getattr(config.method, name) for name in names}
+        return replace(config, method=METHODS[base].replace(**{**kept, **choices}))
 
     return change
 

@@ -6,18 +6,9 @@ from dataclasses import dataclass
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.nn.method import METHODS
+from s4d_torch.paper.recipes.benchmark_tables import ARENA
 
-HYPERPARAMETERS = {
-    "sCIFAR": "scifar",
-    "SC": "sc35",
-    "BIDMC": "bidmc-hr",
-    "ListOps": "listops",
-    "Text": "text",
-    "Retrieval": "retrieval",
-    "Image": "image",
-    "Pathfinder": "pathfinder",
-    "Path-X": "pathx",
-}
+HYPERPARAMETERS = {"sCIFAR": "scifar", "SC": "sc35", "BIDMC": "bidmc-hr", **ARENA}
 NORMS = {"batch": "BN", "layer": "LN"}
 
 
@@ -36,13 +27,8 @@ def choices() -> ReferenceTable:
     header = ["method", "structure", "kernel", "discretisation", "Re(A)", "trainable B", "A starts"]
     rows = [
         [
-            name.upper(),
-            method.structure,
-            method.kernel,
-            method.discretization,
-            method.constraint,
-            "yes" if method.train_B else "no",
-            method.init,
+            *(name.upper(), method.structure, method.kernel, method.discretization),
+            *(method.constraint, "yes" if method.train_B else "no", method.init),
         ]
         for name, method in METHODS.items()
     ]

@@ -3,7 +3,7 @@
 ``page`` and ``chart`` make pages of any content, ``paper_report`` that of the paper.
 """
 
-from s4d_torch.paper.report.chart import Line, legend, line_chart
+from s4d_torch.paper.report.chart import Line
 from s4d_torch.paper.report.page import Chart, Code, Heading, Page, Paragraph, Picture, Table
 from s4d_torch.paper.report.paper_report import make_report, write_report
 
@@ -16,8 +16,6 @@ __all__ = [
     "Paragraph",
     "Picture",
     "Table",
-    "legend",
-    "line_chart",
     "make_report",
     "write_report",
 ]

@@ -21,7 +21,7 @@ NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?|\([\d.]
 WIDE, LONG = 10, 25
 
 
-class Block(Protocol):
+class PageBlock(Protocol):
     """A part of a page in its two forms; Markdown knows the folder it will be in."""
 
     def html(self) -> str: ...
@@ -141,9 +141,9 @@ class Page:
     """A title and the blocks below it."""
 
     title: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[PageBlock] = field(default_factory=list)
 
-    def add(self, *blocks: Block) -> None:
+    def add(self, *blocks: PageBlock) -> None:
         self.blocks += blocks
 
     def html(self) -> str:

@@ -13,7 +13,16 @@ from s4d_torch.paper.experiments.watch import label, outcome
 from s4d_torch.paper.figures import FIGURES, save_figure
 from s4d_torch.paper.recipes import REFERENCE_TABLES, Column, Recipe, describe_reduction
 from s4d_torch.paper.report.chart import Line
-from s4d_torch.paper.report.page import Block, Chart, Code, Heading, Page, Paragraph, Picture, Table
+from s4d_torch.paper.report.page import (
+    Chart,
+    Code,
+    Heading,
+    Page,
+    PageBlock,
+    Paragraph,
+    Picture,
+    Table,
+)
 from s4d_torch.paper.results import Cell, Results, TableResults
 
 INTRODUCTION = (
@@ -57,7 +66,7 @@ def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     if pictures:
         page.add(Heading("Figures"))
         page.add(*(Picture(file, _caption(file.stem)) for file in pictures))
-    page.add(Heading("Machine and commands"), *_surroundings(results))
+    page.add(Heading("Machine and commands"), *_machine_blocks(results))
     if empty := [name for name, table in results.tables.items() if not table.filled]:
         page.add(Paragraph(f"Not run at this scale: {', '.join(empty)}."))
     return page
@@ -72,7 +81,7 @@ def _caption(figure: str) -> str:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _table_blocks(table: TableResults, scale: str) -> list[Block]:
+def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
     """The heading, the table and its curves."""
     recipe, header = table.recipe, ["row"]
     names = [column.name for column in table.filled]
@@ -85,7 +94,7 @@ def _table_blocks(table: TableResults, scale: str) -> list[Block]:
         if any(cells[name].values or cells[name].failed for name in names)
     ]
     caption = f"{recipe.title}; scale {scale}, seeds {', '.join(map(str, table.seeds))}"
-    blocks: list[Block] = [Heading(f"{recipe.title} ({recipe.where})")]
+    blocks: list[PageBlock] = [Heading(f"{recipe.title} ({recipe.where})")]
     notes = (recipe.note, _sizes(recipe, table.filled, scale))
     blocks += [Paragraph(text) for text in notes if text]
     blocks.append(Table(header, rows, caption))
@@ -132,7 +141,7 @@ def _curves(table: TableResults, column: Column, name: str) -> list[Line]:
 # -- claims, machine, commands ---------------------------------------------------------------------
 
 
-def _claim_blocks(results: Results) -> list[Block]:
+def _claim_blocks(results: Results) -> list[PageBlock]:
     rows = []
     for stated, verdict in judge(results):
         statement = stated.statement
@@ -146,7 +155,7 @@ def _claim_blocks(results: Results) -> list[Block]:
     return [Heading("Claims"), Paragraph(JUDGEMENT), table]
 
 
-def _surroundings(results: Results) -> list[Block]:
+def _machine_blocks(results: Results) -> list[PageBlock]:
     runs = results.in_tables()
     done = [run for run in runs if run.error is None]
     hours = sum(run.summary["wall_seconds"] for run in done) / 3600

@@ -143,7 +143,7 @@ FINDINGS = (
         table="trainable",
         rows=[(f"{law}, trained", f"{law}, frozen") for law in LAWS],
         rule=AllOf(
-            (Better(datasets=("SC",)), Alike(datasets=("sCIFAR",)), Alike(datasets=("BIDMC",)))
+            Better(datasets=("SC",)), Alike(datasets=("sCIFAR",)), Alike(datasets=("BIDMC",))
         ),
     ),
     Finding(

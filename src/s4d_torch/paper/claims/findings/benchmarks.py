@@ -15,7 +15,7 @@ from s4d_torch.paper.claims.rules import (
     Competitive,
     LosesLittle,
 )
-from s4d_torch.paper.recipes.benchmark_tables import CHOICES
+from s4d_torch.paper.recipes.benchmark_tables import ARENA, CHOICES
 from s4d_torch.paper.recipes.recipe import VARIANTS
 
 FINDINGS = (
@@ -57,10 +57,8 @@ FINDINGS = (
         table="speech-rates",
         rows=(("S4D-Inv", "ConvNet"), ("S4D-Inv", "ResNet-18")),
         rule=AllOf(
-            (
-                Competitive(against="ConvNet", datasets=("16000 Hz",)),
-                Better(against="ResNet-18", datasets=("16000 Hz",)),
-            )
+            Competitive(against="ConvNet", datasets=("16000 Hz",)),
+            Better(against="ResNet-18", datasets=("16000 Hz",)),
         ),
     ),
     # -- Long Range Arena (section 5.3) --------------------------------------------------------
@@ -71,9 +69,7 @@ FINDINGS = (
         "section 5.3, Table 5",
         table="lra",
         rows=COUNTERPARTS,
-        rule=Competitive(
-            datasets=("ListOps", "Text", "Retrieval", "Image", "Pathfinder"), everywhere=True
-        ),
+        rule=Competitive(datasets=tuple(ARENA)[:-1], everywhere=True),  # all but Path-X
     ),
     Finding(
         "arena-outperforms",
