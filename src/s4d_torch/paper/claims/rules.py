@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from s4d_torch.paper.claims.claim import Rule, Verdict
@@ -233,6 +233,27 @@ def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
 # -- against a fixed number of points --------------------------------------------------------------
 
 
+def _on_their_sides(
+    values: Mapping[str, Sequence[float]],
+    spread: tuple[float, int],
+    limit: float,
+    above: Sequence[str],
+    words: str,
+) -> Verdict:
+    """The rows named in ``above`` have a mean above the limit, beyond noise, and the others below.
+
+    ``words`` show the mean and the noise of a row.
+    """
+    mean = {row: statistics.fmean(each) for row, each in values.items()}
+    noise = {row: noise_of_mean(len(each), *spread) for row, each in values.items()}
+    shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in values)
+    effect = "; ".join([count_seeds(map(len, values.values())), *shown])
+    clear = [row for row in values if abs(mean[row] - limit) > noise[row]]
+    if any((mean[row] > limit) != (row in above) for row in clear):
+        return Verdict("fails", effect)
+    return Verdict("holds" if len(clear) == len(values) else "not decided", effect)
+
+
 @dataclass(frozen=True)
 class AboveChance:
     """The first group of rows learns a task of two classes, the second does not."""
@@ -242,21 +263,16 @@ class AboveChance:
     """points above a guess that count as having learned"""
 
     def __call__(self, evidence: Evidence) -> Verdict:
-        learned, _ = evidence.rows
         scores = {row: evidence.values(row, self.column) for rows in evidence.rows for row in rows}
         if not all(scores.values()):
             return Verdict("not decided", f"needs {self.column} with {', '.join(scores)}")
+        above = {row: [score - GUESS for score in values] for row, values in scores.items()}
+        words = "{row} {mean:+.1f} ± {noise:.1f} from a guess"
         spread = evidence.spread(self.column)
-        above = {row: statistics.fmean(values) - GUESS for row, values in scores.items()}
-        noise = {row: noise_of_mean(len(values), *spread) for row, values in scores.items()}
-        shown = (f"{row} {above[row]:+.1f} ± {noise[row]:.1f} from a guess" for row in scores)
-        effect = "; ".join([count_seeds(map(len, scores.values())), *shown])
-        if max(above.values()) < self.margin:
-            return Verdict("not decided", effect, "Nothing was learned at this scale.")
-        clear = [row for row in scores if abs(above[row] - self.margin) > noise[row]]
-        if any((above[row] > self.margin) != (row in learned) for row in clear):
-            return Verdict("fails", effect)
-        return Verdict("holds" if clear == list(scores) else "not decided", effect)
+        verdict = _on_their_sides(above, spread, self.margin, evidence.rows[0], words)
+        if max(map(statistics.fmean, above.values())) < self.margin:
+            return Verdict("not decided", verdict.effect, "Nothing was learned at this scale.")
+        return verdict
 
 
 @dataclass(frozen=True)
@@ -274,18 +290,7 @@ class LosesLittle:
             both = [evidence.values(row, column.name) for column in evidence.recipe.columns]
             if all(both):  # of the same runs, seed by seed
                 lost[row] = [before - after for before, after in zip(*both, strict=True)]
-        little, much = ([row for row in rows if row in lost] for rows in evidence.rows)
-        if not little or not much:
+        if not all(any(row in lost for row in rows) for rows in evidence.rows):
             return Verdict("not decided", "needs state space models and networks at both rates")
-        spread = pooled(lost.values())
-        mean = {row: statistics.fmean(values) for row, values in lost.items()}
-        noise = {row: noise_of_mean(len(values), *spread) for row, values in lost.items()}
-        shown = (f"{row} loses {mean[row]:.1f} ± {noise[row]:.1f}" for row in lost)
-        effect = "; ".join([count_seeds(map(len, lost.values())), *shown])
-        below = {row for row in lost if mean[row] + noise[row] < self.limit}
-        beyond = {row for row in lost if mean[row] - noise[row] > self.limit}
-        if below >= set(little) and beyond >= set(much):
-            return Verdict("holds", effect)
-        return Verdict(
-            "fails" if beyond & set(little) or below & set(much) else "not decided", effect
-        )
+        words = "{row} loses {mean:.1f} ± {noise:.1f}"
+        return _on_their_sides(lost, pooled(lost.values()), self.limit, evidence.rows[1], words)
