@@ -6,13 +6,13 @@ import errno
 import hashlib
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from s4d_torch._files import locked, temporary_folder
+from s4d_torch._progress import note
 from s4d_torch.data.files.archive import extract, is_archive
 from s4d_torch.data.files.transfer import TransferError, forget, transfer
 
@@ -69,7 +69,8 @@ def fetch(
     if absent and not download:
         raise job.missing(absent, "downloading is switched off")
     try:
-        with locked(root / DOWNLOADS / ".lock", job.wait):
+        waiting = f"waiting for another process that fetches into {root / DOWNLOADS}"
+        with locked(root / DOWNLOADS / ".lock", lambda: note(waiting)):
             if not (root / wanted).exists():  # otherwise another process was first
                 job.lay_out([(source, job.obtain(source)) for source in sources])
     except MissingDataError:
@@ -133,16 +134,12 @@ class _Job:
             for source, path in files:
                 place = staged / source.into
                 if is_archive(path):
-                    print(f"unpacking {path}", file=sys.stderr)
+                    note(f"unpacking {path}")
                     extract(path, place)
                 else:
                     place.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, place / path.name)
             _merge(staged, self.root, self.root / self.wanted)
-
-    def wait(self) -> None:
-        folder = self.root / DOWNLOADS
-        print(f"waiting for another process that fetches into {folder}", file=sys.stderr)
 
     def missing(self, sources: Sequence[Source], reason: str) -> MissingDataError:
         """The error that says which files to put where."""
