@@ -15,9 +15,9 @@ from rich import progress
 from rich.console import Console
 
 from s4d_torch._progress import amount, clock, say
-from s4d_torch.training.folder import finite
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.run_folder import finite
 
 __all__ = ["Final", "Json", "Lines", "Live", "TensorBoard", "amount", "as_json", "say"]
 

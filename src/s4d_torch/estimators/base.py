@@ -20,10 +20,10 @@ from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, th
 from s4d_torch.estimators.panel import (
     Panel,
     Units,
+    fill_missing,
     is_list_of_series,
     read_array,
     read_list,
-    settle,
 )
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.pretrained import Pretrained
@@ -115,7 +115,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
         config = self._config(learning, panel.longest, seed, judged=held_out is not None)
         printer = Printer(type(self).__name__, config.training, every=self.verbose > 1)
         with threads(self.n_jobs):
-            fitted = fit_model(
+            self.model_, self.history_ = fit_model(
                 self.units_.sequences(panel),
                 targets,
                 held_out,
@@ -125,8 +125,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
                 class_weights=self._class_weights(targets),
                 reporter=printer if self.verbose else None,
             )
-        self.model_, self.history_ = fitted.model, fitted.rows
-        self.n_epochs_ = len(fitted.rows)
+        self.n_epochs_ = len(self.history_)
         return self
 
     def _held_out(self, targets: Array, seed: int) -> Array | None:
@@ -202,7 +201,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
                 f"X has {panel.channels} channels, {type(self).__name__} was fitted with "
                 f"{self.n_channels_in_}; X is (cases, channels, time)"
             )
-        return settle(panel, self.missing)
+        return fill_missing(panel, self.missing)
 
     def _outputs(self, X: Any) -> Array:
         """What the model makes of X, (cases, outputs)."""

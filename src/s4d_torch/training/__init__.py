@@ -8,10 +8,10 @@ from s4d_torch.training.config import (
     TrainingConfig,
     default_config,
 )
-from s4d_torch.training.guard import DivergenceError
+from s4d_torch.training.distributed import LostProcessError
+from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.metrics import METRICS, Metric
-from s4d_torch.training.processes import LostProcessError
-from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.reporter import Progress, Reporter
 from s4d_torch.training.run import Run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Batch, Dataset
-from s4d_torch.training.processes import Processes
+from s4d_torch.training.distributed import Processes
 
 POOL = 16  # batches that are sorted by length together
 
