@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -36,52 +37,32 @@ MOST_EPOCHS = 500
 FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BaseS4D(BaseEstimator):  # type: ignore[misc]
     """An estimator around a :class:`~s4d_torch.SequenceModel` and the training loop."""
 
-    _kind: Kind
-    model_: Pretrained
-    units_: Units
-    history_: list[dict[str, Any]]
+    n_layers: int = 3
+    d_model: int = 64
+    d_state: int = 32
+    dropout: float = 0.0  # what is dropped changes the mean over time, and so a number
+    method: str | Method = "s4d"
+    lr: float = 0.01
+    weight_decay: float = 0.05
+    batch_size: int | None = None
+    epochs: int | None = None
+    validation_fraction: float | str = "auto"
+    patience: int = 20
+    standardize: bool = True
+    missing: str = "error"
+    warm_start: bool = False
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
-    def __init__(
-        self,
-        *,
-        n_layers: int = 3,
-        d_model: int = 64,
-        d_state: int = 32,
-        dropout: float = 0.0,  # what is dropped changes the mean over time, and so a number
-        method: str | Method = "s4d",
-        lr: float = 0.01,
-        weight_decay: float = 0.05,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        validation_fraction: float | str = "auto",
-        patience: int = 20,
-        standardize: bool = True,
-        missing: str = "error",
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_layers = n_layers
-        self.d_model = d_model
-        self.d_state = d_state
-        self.dropout = dropout
-        self.method = method
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.standardize = standardize
-        self.missing = missing
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    _kind: ClassVar[Kind]
+    model_: Pretrained = field(init=False)
+    units_: Units = field(init=False)
+    history_: list[dict[str, Any]] = field(init=False)
 
     # -- for the two estimators to fill in -----------------------------------------------------
 
