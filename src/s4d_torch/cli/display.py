@@ -72,7 +72,7 @@ class Lines(Final):
         self._finish_epoch()
 
     def moved(self, now: Progress) -> None:
-        """Show where the run stands, if it is time to."""
+        """Show how far the run is, if it is time to."""
         if self._row is None and time.monotonic() - self._spoken >= QUIET_SECONDS:
             within, each = (now.step - 1) % (now.steps // now.epochs) + 1, now.steps // now.epochs
             self._line(

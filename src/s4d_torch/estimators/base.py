@@ -93,7 +93,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
         held_out = self._held_out(targets, seed)
         learning = len(panel) - (0 if held_out is None else len(held_out))
         signature = self._signature(panel.longest)
-        config = self._config(learning, panel.longest, seed, judged=held_out is not None)
+        config = self._config(learning, panel.longest, seed, validated=held_out is not None)
         printer = Printer(type(self).__name__, config.training, every=self.verbose > 1)
         with threads(self.n_jobs):
             self.model_, self.history_ = fit_model(
@@ -128,7 +128,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
             self._kind, features=self.n_channels_in_, outputs=self.n_outputs_, length=length
         )
 
-    def _config(self, cases: int, length: int, seed: int, *, judged: bool) -> Config:
+    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
         batch_size = self.batch_size or min(32, max(8, math.ceil(cases / 10)))
         steps = math.ceil(cases / batch_size)  # of an epoch
         epochs = self.epochs or min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
@@ -146,7 +146,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
                 epochs=epochs,
                 batch_size=batch_size,
                 seed=seed,
-                patience=self.patience if judged else None,
+                patience=self.patience if validated else None,
             ),
         )
 

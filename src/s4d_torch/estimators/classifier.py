@@ -56,9 +56,9 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
         if goes_on:
-            if strange := sorted(set(classes.tolist()) - set(self.classes_.tolist()), key=str):
+            if unseen := sorted(set(classes.tolist()) - set(self.classes_.tolist()), key=str):
                 raise ValueError(
-                    f"y has classes that the first fit did not see: {strange}; "
+                    f"y has classes that the first fit did not see: {unseen}; "
                     "use warm_start=False to begin anew"
                 )
             return np.asarray(np.searchsorted(self.classes_, labels)), len(self.classes_)
@@ -81,7 +81,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         weights /= weights[targets].mean()  # so that the learning rate means what it meant
         return torch.from_numpy(weights)
 
-    def _config(self, cases: int, length: int, seed: int, *, judged: bool) -> Config:
-        config = super()._config(cases, length, seed, judged=judged)
+    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
+        config = super()._config(cases, length, seed, validated=validated)
         training = replace(config.training, label_smoothing=self.label_smoothing)
         return replace(config, training=training)

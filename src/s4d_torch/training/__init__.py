@@ -1,4 +1,9 @@
-"""Training: configs, one loop, runs that can be taken up again."""
+"""Training: one loop, and runs that go on bit by bit after any interruption.
+
+``config`` decides a run and ``build`` makes its model; ``loop`` trains it, with ``batches``,
+``optimizer``, ``evaluation`` and ``divergence``; ``distributed`` is for many processes;
+``checkpoint``, ``checkpoint_store`` and ``run_folder`` keep it; ``run`` puts all together.
+"""
 
 from s4d_torch._interruption import Interrupted
 from s4d_torch.training.config import (

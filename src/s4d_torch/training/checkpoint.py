@@ -51,7 +51,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     with folder_in_place_of(place, prefix=WRITING) as new:  # one that is there is damaged
         for name, content in {**contents, MANIFEST: sealed.encode()}.items():
             write_synced(new / name, content)
-    tidy(folder, checkpoint.step)
+    prune(folder, checkpoint.step)
     return place
 
 
@@ -89,10 +89,10 @@ def read_checkpoint(folder: Path, step: int) -> Checkpoint:
     return _read(folder / _name(step))
 
 
-def tidy(folder: Path, step: int) -> None:
-    """Keep the newest two checkpoints up to ``step``, where the run stands.
+def prune(folder: Path, step: int) -> None:
+    """Keep the newest two checkpoints up to ``step``, from where the run goes on.
 
-    Later ones are damaged, or the run would stand there. What a killed process was writing goes.
+    Later ones are damaged, or it would go on from there. What a killed process was writing goes.
     """
     places = _places(folder)
     kept = [place for place in places if place.name <= _name(step)][-KEPT:]

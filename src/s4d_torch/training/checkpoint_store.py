@@ -17,9 +17,9 @@ from s4d_torch.training.checkpoint import (
     Checkpoint,
     newest_checkpoint,
     newest_step,
+    prune,
     read_checkpoint,
     save_checkpoint,
-    tidy,
 )
 from s4d_torch.training.distributed import Processes, unsharded
 from s4d_torch.training.run_folder import SUMMARY, RunFolder
@@ -33,7 +33,7 @@ class MemoryStore:
         self.rows: list[dict[str, Any]] = []
 
     def newest(self) -> Checkpoint | None:
-        """Where the run stands; None if it is to begin."""
+        """The checkpoint to go on from; None for a run that begins."""
         return None
 
     def begin(self, step: int) -> None:
@@ -90,7 +90,7 @@ class FolderStore(MemoryStore):
 
     def begin(self, step: int) -> None:
         if self.processes.writes:
-            tidy(self.folder.checkpoints, step)
+            prune(self.folder.checkpoints, step)
             self.folder.keep_rows(step)
         self.rows = [dict(row) for row in self.folder.rows()] if self.processes.writes else []
         self.saved_at = time.monotonic()
@@ -149,6 +149,6 @@ def with_weights(model: Pretrained, weights: Mapping[str, Tensor]) -> Pretrained
     config = copy.deepcopy(json.loads(json.dumps(model.config)))
     dtype = next(x.dtype for x in weights.values() if x.is_floating_point())
     made = cast(Any, type(model))(**config, generator=torch.Generator(), dtype=dtype)
-    own = made.state_dict()
-    made.load_state_dict({name: x for name, x in weights.items() if name in own})
+    names = made.state_dict().keys()  # an average has a buffer more
+    made.load_state_dict({name: x for name, x in weights.items() if name in names})
     return cast(Pretrained, made)

@@ -207,18 +207,18 @@ def _compute_with_copies(module: nn.Module) -> None:
     Compiled layers read them through numpy, and memory that numpy has seen torch never frees, as
     it has to when a shard's time is over.
     """
-    held: dict[str, nn.Parameter | None] = {}
+    originals: dict[str, nn.Parameter | None] = {}
 
-    def lend(*_: Any) -> None:
-        held.update(module._parameters)
-        copies = {name: None if x is None else x.clone() for name, x in held.items()}
+    def use_copies(*_: Any) -> None:
+        originals.update(module._parameters)
+        copies = {name: None if x is None else x.clone() for name, x in originals.items()}
         module._parameters.update(cast(Any, copies))
 
-    def take_back(*_: Any) -> None:
-        module._parameters.update(held)
+    def restore(*_: Any) -> None:
+        module._parameters.update(originals)
 
-    module.register_forward_pre_hook(lend)
-    module.register_forward_hook(take_back, always_call=True)
+    module.register_forward_pre_hook(use_copies)
+    module.register_forward_hook(restore, always_call=True)
 
 
 @contextmanager
@@ -250,12 +250,12 @@ def unsharded(x: Tensor) -> Tensor:
 @torch.no_grad()
 def load_into(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy whole tensors into a model, which may hold shards."""
-    own = model.state_dict()
-    if not any(hasattr(x, "full_tensor") for x in own.values()):
+    current = model.state_dict()
+    if not any(hasattr(x, "full_tensor") for x in current.values()):
         model.load_state_dict(dict(tensors))
         return
     for name, tensor in tensors.items():
-        own[name].copy_(sharded_like(tensor, own[name]))
+        current[name].copy_(sharded_like(tensor, current[name]))
 
 
 def sharded_like(tensor: Tensor, sharded: Tensor) -> Tensor:

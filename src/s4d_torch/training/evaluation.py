@@ -75,10 +75,10 @@ def predict(
     lengths = split.lengths()
     order = np.arange(len(split)) if lengths is None else np.argsort(lengths, kind="stable")
     try:
-        own = processes.share(order)
+        mine = processes.share(order)
         # as many calls in each process: one that holds shards needs the others in every call
         for first in range(0, -(-len(split) // processes.count), batch_size):
-            part = own[first : first + batch_size]
+            part = mine[first : first + batch_size]
             batch = dataset.batch(split, part if len(part) else np.arange(1))
             moved = batch if device is None else batch.to(device)
             answer, target = call(model, moved, precision=precision, rate=rate), batch.targets

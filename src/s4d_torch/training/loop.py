@@ -191,8 +191,8 @@ class Trainer:
 
     def _end_epoch(self, epoch: int) -> None:
         state, training = self.state, self.config.training
-        judged = self.model if self.average is None else self.average.model
-        found = self.evaluate(judged, "validation")
+        evaluated = self.model if self.average is None else self.average.model
+        found = self.evaluate(evaluated, "validation")
         state.score = found.scores[self.metric_name]
         row: dict[str, Any] = {
             "epoch": epoch + 1,
@@ -204,10 +204,11 @@ class Trainer:
         }
         if self.metric.better(state.score, state.best_score):
             state.best_score, state.best_epoch = state.score, epoch + 1
-            self.store.keep_best(judged)
+            self.store.keep_best(evaluated)
         state.loss_sum, state.loss_count = 0.0, 0
-        tired = training.patience is not None and epoch + 1 - state.best_epoch >= training.patience
-        state.finished = epoch + 1 == training.epochs or tired
+        stale = epoch + 1 - state.best_epoch  # epochs without a better score
+        given_up = training.patience is not None and stale >= training.patience
+        state.finished = epoch + 1 == training.epochs or given_up
         self.store.add_row(row)
         self.reporter.epoch(row)
 
@@ -290,5 +291,5 @@ def _jittered(most: float, seed: int, step: int) -> float:
     """A rate between ``1 / (1 + most)`` and ``1 + most``, the same in all processes."""
     if not most:
         return 1.0
-    own = np.random.SeedSequence([seed, step], spawn_key=(1,))
-    return float((1 + most) ** np.random.default_rng(own).uniform(-1, 1))
+    seeds = np.random.SeedSequence([seed, step], spawn_key=(1,))
+    return float((1 + most) ** np.random.default_rng(seeds).uniform(-1, 1))

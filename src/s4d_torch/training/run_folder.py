@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, what came of it, and where it stands."""
+"""The folder of a run: its config, its data, its scores, and who may write there."""
 
 from __future__ import annotations
 

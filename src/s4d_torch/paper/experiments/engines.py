@@ -75,13 +75,13 @@ def on_ray(plan: Plan) -> None:
         ray: Any = import_module("ray")
     except ImportError as error:
         raise missing_package("grids on many machines", "ray", "ray") from error
-    own = not ray.is_initialized()
-    if own:
+    started_here = not ray.is_initialized()
+    if started_here:
         _join(ray, plan)
     try:
         _supervise(ray, plan)
     finally:
-        if own:
+        if started_here:
             ray.shutdown()
 
 

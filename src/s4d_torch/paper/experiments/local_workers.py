@@ -39,7 +39,7 @@ ATTEMPTS = 2  # how often an experiment is started whose process dies
 ENDS = ("done", "busy", "stopped")
 REUSE = 1.5  # a process keeps what it once took: one so many times too large is replaced
 REPORT_SECONDS = 1.0
-LEAVE_SECONDS = 60.0  # to a worker that should end, before it is killed
+EXIT_SECONDS = 60.0  # to a worker that should end, before it is killed
 
 
 @dataclass(frozen=True)
@@ -232,13 +232,13 @@ class Worker:
             self.process.terminate()  # where the loop runs, it saves; elsewhere nothing is lost
 
     def end(self) -> None:
-        """Let the process leave, or save what it runs; kill it if it does not end."""
+        """Let the process end, after saving what it runs; kill it if it does not."""
         if self.exit_code is not None:
             return
         if self.job is not None and self.process.is_alive():
             self.process.terminate()
-        self.pipe.close()  # an idle worker takes this for its leave
-        self.process.join(LEAVE_SECONDS)
+        self.pipe.close()  # an idle worker ends then
+        self.process.join(EXIT_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -248,7 +248,7 @@ class Worker:
 
 @contextmanager
 def _worker_environment(threads: int) -> Iterator[None]:
-    """What a process inherits: few threads, and deafness to Ctrl-C until it knows better."""
+    """What a worker inherits: few threads, and no reaction to Ctrl-C until it installs its own."""
     given = {
         "OMP_NUM_THREADS": str(threads),
         "NUMBA_NUM_THREADS": str(threads),
