@@ -116,7 +116,7 @@ def stop_requests() -> Iterator[Stop]:
         try:
             yield stop
         except RuntimeError:
-            if "WORLD_SIZE" in os.environ:
+            if "WORLD_SIZE" in os.environ and stop.before:
                 # perhaps another process is gone: then torchrun ends this one too, which has to
                 # say first how to go on
                 stop.before[signal.SIGTERM] = signal.SIG_IGN
@@ -127,11 +127,11 @@ def stop_requests() -> Iterator[Stop]:
 def process_group(device: torch.device) -> Iterator[Processes]:
     """The processes that ``torchrun`` has started, or this one alone."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1 or distributed.is_initialized():
-        yield Processes(
-            distributed.get_rank() if distributed.is_initialized() else 0,
-            distributed.get_world_size() if distributed.is_initialized() else 1,
-        )
+    if distributed.is_initialized():
+        yield Processes(distributed.get_rank(), distributed.get_world_size())
+        return
+    if count == 1:
+        yield Processes()
         return
     # beside the gradients there are small things to agree on, which are on the CPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
