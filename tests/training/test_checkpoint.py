@@ -298,7 +298,7 @@ def test_a_score_that_is_no_number_is_null_in_the_summary(tmp_path: Path) -> Non
 
 def test_others_may_read_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "any").mkdir()  # with the permissions of this user's folders
-    place = save_checkpoint(tmp_path / "checkpoints", checkpoint(1), {})
+    place = save_checkpoint(tmp_path / "checkpoints", checkpoint(1))
     assert place.stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
