@@ -6,6 +6,7 @@
 """
 
 from s4d_torch._interruption import Interrupted
+from s4d_torch.training.build import ARCHITECTURES
 from s4d_torch.training.config import (
     Config,
     ModelConfig,
@@ -21,6 +22,7 @@ from s4d_torch.training.run import Run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
 
 __all__ = [
+    "ARCHITECTURES",
     "Config",
     "DivergenceError",
     "Interrupted",
