@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from s4d_torch.data import TASKS, DataFolder, Dataset
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.files.png import read_png
+from s4d_torch.data.process_pool import in_order
 from s4d_torch.data.tasks.pathfinder import images as pathfinder_images
 from s4d_torch.data.tasks.pathfinder import task as tasks
 from s4d_torch.data.tasks.pathfinder.images import (
@@ -39,7 +40,6 @@ from s4d_torch.data.tasks.pathfinder.task import (
     load_pathfinder,
     load_pathx,
 )
-from s4d_torch.data.workers import in_order
 
 SHEET = Path(__file__).resolve().parents[2] / "docs" / "images" / "pathfinder.png"
 SMALL, LARGE = SceneOptions.at(32), SceneOptions.at(128)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from s4d_torch._progress import duration
 from s4d_torch.cli.display import say
 from s4d_torch.cli.parsing import UsageError
 from s4d_torch.data.folder import DataFolder, default_root
@@ -23,7 +24,7 @@ from s4d_torch.paper.claims import Claim, Finding, judge
 from s4d_torch.paper.experiments.engines import run_one
 from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.paper.experiments.grid import run_grid
-from s4d_torch.paper.experiments.watch import duration, grid_view
+from s4d_torch.paper.experiments.watch import grid_view
 from s4d_torch.paper.figures import FIGURES, FORMATS, save_figure
 from s4d_torch.paper.recipes import RECIPES, REFERENCE_TABLES, require_known, select_experiments
 from s4d_torch.paper.report import write_report

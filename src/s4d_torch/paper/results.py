@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.experiments.effort import seconds_per_mode_step
+from s4d_torch.paper.experiments.cost import Durations, seconds_per_mode_step
 from s4d_torch.paper.experiments.experiment import Result, read_result
-from s4d_torch.paper.experiments.watch import Durations
 from s4d_torch.paper.recipes import RECIPES, Column, Recipe, printed_number
 
 # One score for each seed, in the paper's unit, by row and column; and that by table.

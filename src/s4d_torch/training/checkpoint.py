@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,14 +13,12 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
-from torch.optim import Optimizer
 
-from s4d_torch.training.sharing import like
+from s4d_torch._files import folder_in_place_of, write_synced
 
 MANIFEST = "manifest.json"
+WRITING = ".writing-"  # a folder whose checkpoint is not whole yet
 KEPT = 2  # the last, and the one before, should the last be damaged
-
-Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,19 +30,16 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Path:
-    """Write ``folder/step-N`` and remove all but the newest two; ``files`` are put beside.
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``folder/step-N`` and remove all but the newest two.
 
     Everything is on the disk before the name appears. If that fails, what was there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _name(checkpoint.step)
     contents = {
-        **files,
-        **{
-            f"{group}.safetensors": save({k: _plain(x) for k, x in tensors.items()})
-            for group, tensors in checkpoint.tensors.items()
-        },
+        f"{group}.safetensors": save({k: _plain(x) for k, x in tensors.items()})
+        for group, tensors in checkpoint.tensors.items()
     }
     manifest = {
         "step": checkpoint.step,
@@ -55,19 +48,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, by
     }
     described = json.dumps(manifest, sort_keys=True)
     sealed = json.dumps({"manifest": described, "sha256": sha256(described.encode()).hexdigest()})
-    temporary = folder / f".writing-{os.getpid()}"
-    try:
-        temporary.mkdir()  # not tempfile's, which nobody else may read, as a team may want to
+    with folder_in_place_of(place, prefix=WRITING) as new:  # one that is there is damaged
         for name, content in {**contents, MANIFEST: sealed.encode()}.items():
-            _write(temporary / name, content)
-        if place.exists():  # damaged, or we would not write it again
-            shutil.rmtree(place)
-        os.replace(temporary, place)
-        _sync_folder(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    tidy(folder, checkpoint.step)
+            write_synced(new / name, content)
+    prune(folder, checkpoint.step)
     return place
 
 
@@ -105,14 +89,14 @@ def read_checkpoint(folder: Path, step: int) -> Checkpoint:
     return _read(folder / _name(step))
 
 
-def tidy(folder: Path, step: int) -> None:
-    """Keep the newest two checkpoints up to ``step``, where the run stands.
+def prune(folder: Path, step: int) -> None:
+    """Keep the newest two checkpoints up to ``step``, from where the run goes on.
 
-    Later ones are damaged, or the run would stand there. What a killed process was writing goes.
+    Later ones are damaged, or it would go on from there. What a killed process was writing goes.
     """
     places = _places(folder)
     kept = [place for place in places if place.name <= _name(step)][-KEPT:]
-    for place in [*places, *folder.glob(".writing-*")]:
+    for place in [*places, *folder.glob(f"{WRITING}*")]:
         if place not in kept:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -137,28 +121,6 @@ def _read(place: Path) -> Checkpoint:
     return Checkpoint(manifest["step"], tensors, manifest["state"])
 
 
-def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """The state of an optimiser as tensors, named ``index.key``."""
-    return {
-        f"{index}.{key}": torch.as_tensor(value)
-        for index, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
-    }
-
-
-def restore_optimizer(optimizer: Optimizer, tensors: Tensors) -> None:
-    """Undo :func:`optimizer_tensors`; learning rates and decays are the config's business."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, key = name.split(".", 1)
-        parameter = parameters[int(index)]
-        cut = like(tensor, parameter) if tensor.shape == parameter.shape else tensor
-        state.setdefault(int(index), {})[key] = cut
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
 def _name(step: int) -> str:
     return f"step-{step:09}"
 
@@ -170,20 +132,3 @@ def _places(folder: Path) -> list[Path]:
 
 def _plain(x: Tensor) -> Tensor:
     return x.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only once its folder is; Windows cannot, and need not."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

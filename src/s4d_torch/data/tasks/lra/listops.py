@@ -24,8 +24,9 @@ import numpy as np
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split, split_randomly
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.process_pool import ordered_map
 from s4d_torch.data.task import ARENA, LAPTOP, Task, register
-from s4d_torch.data.tasks.lra.listops_random import Expression, ordered_map, random_expressions
+from s4d_torch.data.tasks.lra.listops_random import Expression, random_expressions
 from s4d_torch.data.tasks.lra.listops_trees import DIGITS, VOCABULARY, Rules, evaluate, tokenize
 from s4d_torch.data.tasks.lra.retrieval import release_folder
 

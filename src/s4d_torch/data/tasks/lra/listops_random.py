@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from hashlib import blake2b
-from itertools import count, islice
-from multiprocessing import get_context
+from itertools import count
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array
+from s4d_torch.data.process_pool import OrderedMap
 from s4d_torch.data.tasks.lra.listops_trees import Rules, evaluate, grow
 
 CANDIDATES = 512  # trees drawn together; another number gives other expressions
@@ -22,7 +19,6 @@ FRUITLESS_BLOCKS = 200  # so many without a new expression, and there are hardly
 Expression = tuple[Array, int]  # tokens and value
 Block = tuple[Array, Array, Array]  # tokens, offsets and values of many expressions
 Seeds = tuple[int, ...]
-OrderedMap = Callable[[Callable[[Seeds], Block], Iterator[Seeds]], Iterable[Block]]
 
 
 def random_expressions(
@@ -55,24 +51,3 @@ def _block(rules: Rules, seeds: Seeds) -> Block:
     tokens, offsets = grow(rules, CANDIDATES, np.random.Generator(np.random.PCG64(seeds)))
     values = evaluate(tokens) if len(tokens) else np.empty(0, dtype=np.uint8)
     return tokens, offsets, values
-
-
-@contextmanager
-def ordered_map(processes: int) -> Iterator[OrderedMap]:
-    """``map`` over processes, a few blocks ahead of whoever reads the results, in order."""
-    if processes == 1:
-        yield map
-        return
-    # spawned, not forked: a fork of a process in which torch runs threads may hang
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-
-        def ahead(work: Callable[[Seeds], Block], items: Iterator[Seeds]) -> Iterator[Block]:
-            waiting = deque(pool.submit(work, each) for each in islice(items, 2 * processes))
-            while waiting:
-                yield waiting.popleft().result()
-                waiting.append(pool.submit(work, next(items)))
-
-        try:
-            yield ahead
-        finally:
-            pool.shutdown(cancel_futures=True)

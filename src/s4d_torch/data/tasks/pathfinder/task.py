@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from s4d_torch._progress import progress
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
 from s4d_torch.data.folder import DataFolder, Scratch
+from s4d_torch.data.process_pool import in_order
 from s4d_torch.data.task import Hyperparameters, Task, register
 from s4d_torch.data.tasks.images import check_seed
 from s4d_torch.data.tasks.lra.retrieval import release_folder
-from s4d_torch.data.workers import in_order, progress
 
 if TYPE_CHECKING:
     from s4d_torch.data.tasks.pathfinder.images import SceneOptions
@@ -169,12 +170,12 @@ def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Datas
     ]
     pixels = [scratch.array((n, size * size, 1), np.uint8) for n in counts]
     labels = [np.zeros(n, dtype=np.uint8) for n in counts]
-    with progress(f"images of {size}x{size} pixels", options.count) as advance:
+    with progress(f"images of {size}x{size} pixels", options.count) as shown:
         results = in_order(jobs, options.workers)
         for (stream, start), (images, classes) in zip(parts, results, strict=True):
             pixels[stream][start : start + len(images)] = images
             labels[stream][start : start + len(images)] = classes
-            advance(len(images))
+            shown.advance(len(images))
     train, validation, test = (
         Split.whole(Sequences(values), classes)
         for values, classes in zip(pixels, labels, strict=True)

@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, what came of it, and where it stands."""
+"""The folder of a run: its config, its data, its scores, and who may write there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,17 +19,18 @@ from typing import Any
 
 import torch
 
-from s4d_torch._files import write_atomically
+from s4d_torch._files import append_synced, locked, unfinished, write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
+from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
-from s4d_torch.nn.pretrained import WEIGHTS
+from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
 from s4d_torch.training.checkpoint import newest_step
 from s4d_torch.training.config import Config, differences
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
-METRICS, SUMMARY, BEST = "metrics.csv", "summary.json", "best"
+METRICS, SUMMARY, BEST, LOCK = "metrics.csv", "summary.json", "best", ".lock"
 
 
 class OtherConfigError(ValueError):
@@ -51,9 +52,8 @@ class RunFolder:
     def claim(self, config: Config) -> None:
         """Take the folder for this config; refused if it holds a run of another."""
         self.check(config)
-        for place in (self.path, self.best):
-            for leftover in _unfinished(place):
-                leftover.unlink()
+        for leftover in self._unfinished():
+            leftover.unlink()
         if not (self.path / CONFIG).exists():
             self.path.mkdir(parents=True, exist_ok=True)
             self.write_json(CONFIG, config.to_json())
@@ -71,7 +71,7 @@ class RunFolder:
                 )
         elif self.path.exists() and (
             {entry.name for entry in self.path.iterdir()}
-            - {".lock", *(leftover.name for leftover in _unfinished(self.path))}
+            - {LOCK, *(leftover.name for leftover in self._unfinished())}
         ):
             raise FileExistsError(
                 f"{self.path} is not empty and holds no run; name a new folder (--out)"
@@ -105,6 +105,12 @@ class RunFolder:
         self.write_json(SIGNATURE, asdict(signature))
         self.write_json(ENVIRONMENT, environment())
 
+    def _unfinished(self) -> list[Path]:
+        """Files that a killed process was writing."""
+        names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY)
+        weights = [self.best / name for name in (WEIGHTS, MODEL_CONFIG)]
+        return unfinished([*(self.path / name for name in names), *weights])
+
     # -- what came of it -------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, str]]:
@@ -127,12 +133,11 @@ class RunFolder:
             (self.path / METRICS).unlink(missing_ok=True)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        path = self.path / METRICS
-        text = _csv_text([row], header=not path.exists())
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        rows = self.rows()
+        if rows and rows[0].keys() != row.keys():  # there are more metrics now, or fewer
+            self._write(METRICS, _csv_text([*rows, row], header=True))
+        else:
+            append_synced(self.path / METRICS, _csv_text([row], header=not rows))
 
     def summary(self) -> dict[str, Any] | None:
         """Scores and times of a finished run; None while it is not."""
@@ -143,38 +148,26 @@ class RunFolder:
         found["test"] = {k: math.nan if x is None else x for k, x in found["test"].items()}
         return found
 
+    def best_model(self) -> Pretrained | None:
+        """A model with the best weights so far; None before the first epoch is done."""
+        return load_model(self.best) if self.best.is_dir() else None
+
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(finite(content), indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> None:
-        path = self.path / name
-        try:
-            write_atomically({path: text.encode()})
-        except OSError as error:  # of a temporary file, which says nothing to anybody
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        write_atomically({self.path / name: text.encode()})
 
-    # -- one at a time -----------------------------------------------------------------------------
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep others out; the lock goes with the process, however it ends."""
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            yield
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BlockingIOError(
-                    f"another process is training in {self.path}; wait for it, or name another "
-                    "folder (--out)"
-                ) from error
-            except OSError:  # a file system without locks, as on some clusters
-                pass
-            yield
+
+        def refuse() -> None:
+            raise BlockingIOError(
+                f"another process is training in {self.path}; wait for it, or name another "
+                "folder (--out)"
+            )
+
+        return locked(self.path / LOCK, refuse)
 
 
 def finite(value: Any) -> Any:
@@ -228,12 +221,6 @@ def _commit() -> str | None:
     return done.stdout.strip() or None if tracked.returncode == 0 else None
 
 
-def _unfinished(folder: Path) -> list[Path]:
-    """Files that :func:`write_atomically` was writing when its process was killed."""
-    names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS, MODEL_CONFIG)
-    return [path for name in names for path in folder.glob(f".{name}.????????")]
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -255,7 +242,8 @@ def _rounded(value: Any) -> Any:
 
 def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(rows)
