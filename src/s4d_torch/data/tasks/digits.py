@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
+from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder
+from s4d_torch.data.splits import split_randomly
 from s4d_torch.data.task import LAPTOP, Task, register
 
 IMAGES = Path(__file__).with_name("digits.npz")

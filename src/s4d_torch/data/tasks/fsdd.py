@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
-from s4d_torch.data.files.sound import read_audio, root_mean_square
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.files.sound import read_clip, root_mean_square
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.splits import cut_randomly
 from s4d_torch.data.task import LAPTOP, Task, register
 
 RATE = 8000
@@ -111,12 +112,7 @@ def _parse_names(paths: list[Path]) -> tuple[Array, Array]:
 
 def _read_clips(paths: list[Path], longest: int) -> Iterator[Array]:
     for path in paths:
-        samples, rate = read_audio(path)
-        if rate != RATE or samples.shape[1] != 1 or samples.dtype != np.int16:
-            raise ValueError(
-                f"{path}: {samples.shape[1]} channels of {samples.dtype} at {rate} Hz, "
-                f"expected one of int16 at {RATE} Hz"
-            )
+        samples = read_clip(path, RATE)
         if len(samples) == 0:
             raise ValueError(f"{path}: no samples")
         yield samples[:longest]
@@ -135,12 +131,6 @@ register(
         citation="Jackson et al., Free Spoken Digit Dataset",
         sources=SOURCES,
         files=((FOLDER, UNPACKED),),
-        small=replace(
-            LAPTOP,
-            d_model=32,
-            norm="batch",
-            lr=0.01,
-            batch_size=16,
-        ),
+        small=replace(LAPTOP, d_model=32, norm="batch", lr=0.01, batch_size=16),
     )
 )

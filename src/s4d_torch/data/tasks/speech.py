@@ -13,7 +13,7 @@ import numpy as np
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
-from s4d_torch.data.files.sound import read_audio, root_mean_square
+from s4d_torch.data.files.sound import read_clip, root_mean_square
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
@@ -178,19 +178,14 @@ def _build(
 
 def _put(path: Path, row: Array) -> bool:
     """Read a clip into a row of zeros; whether it had to be cut."""
-    samples, rate = read_audio(path)
-    if rate != RATE or samples.shape[1] != 1 or samples.dtype != np.int16:
-        raise ValueError(
-            f"{path}: {samples.shape[1]} channels of {samples.dtype} at {rate} Hz, "
-            f"expected one of int16 at {RATE} Hz"
-        )
+    samples = read_clip(path, RATE)
     row[: len(samples)] = samples[:LENGTH, 0]
     return len(samples) > LENGTH
 
 
 PAPER = replace(ARENA, d_model=128, batch_size=16)
 
-BOTH_WAYS = register(
+SC35 = register(
     Task(
         name="sc35",
         summary="spoken words, one second of raw audio at 16 kHz",
@@ -205,14 +200,9 @@ BOTH_WAYS = register(
         sources=SOURCES,
         files=(FOLDER,),
         paper=PAPER,
+        fixed_length=True,
         small=replace(
-            LAPTOP,
-            d_model=32,
-            norm="batch",
-            lr=0.01,
-            batch_size=16,
-            epochs=16,
-            bidirectional=False,
+            LAPTOP, d_model=32, norm="batch", lr=0.01, batch_size=16, epochs=16, bidirectional=False
         ),
         # 8 kHz: trained at 16 kHz
         published={
@@ -242,7 +232,7 @@ BOTH_WAYS = register(
 
 register(
     replace(
-        BOTH_WAYS,
+        SC35,
         name="sc35-ar",
         summary="the spoken words of sc35 by causal models, read off the last position",
         paper=replace(PAPER, bidirectional=False, pooling="last"),
