@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from s4d_torch.data import TASKS, DataFolder, Dataset
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.files.png import read_png
+from s4d_torch.data.process_pool import in_order
 from s4d_torch.data.tasks.pathfinder import (
     PathfinderOptions,
     PathXOptions,
@@ -39,7 +40,6 @@ from s4d_torch.data.tasks.pathfinder.scenes import (
     make_images,
     make_scene,
 )
-from s4d_torch.data.workers import in_order
 
 SHEET = Path(__file__).resolve().parents[2] / "docs" / "images" / "pathfinder.png"
 SMALL, LARGE = SceneOptions.at(32), SceneOptions.at(128)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from s4d_torch._interruption import interruptions
 from s4d_torch.cli.predict import described
 from s4d_torch.cli.stream_display import Latencies, Lines
 from s4d_torch.cli.stream_sources import Source
@@ -144,40 +140,3 @@ class Session:
             "computing_seconds": round(self.computing, 6),
             "real_time_factor": self.computing / seconds if seconds else None,
         }
-
-
-class Stop:
-    """Whether the user has asked for the end; at once while waiting, else after the chunk."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._waiting = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        if self._waiting:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        self._waiting = True
-        try:
-            if self.asked:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._waiting = False
-
-
-@contextmanager
-def interruptions() -> Iterator[Stop]:
-    """Ctrl-C never breaks into a computation, so that the state is always that of whole chunks."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():  # signals go elsewhere
-        yield stop
-        return
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -13,15 +13,11 @@ bracket, which makes the value ambiguous; it is kept here, as in later work.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import count, islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
@@ -29,24 +25,12 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.process_pool import OrderedMap, ordered_map
 from s4d_torch.data.splits import split_randomly
-from s4d_torch.data.task import (
-    ARENA,
-    LAPTOP,
-    Task,
-    check_at_least,
-    check_choices,
-    register,
-)
+from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, check_choices, register
 from s4d_torch.data.tasks.arena import published, release_folder
-from s4d_torch.data.tasks.lra.listops_trees import (
-    DIGITS,
-    VOCABULARY,
-    Rules,
-    evaluate,
-    grow,
-    tokenize,
-)
+from s4d_torch.data.tasks.lra import listops_trees
+from s4d_torch.data.tasks.lra.listops_trees import DIGITS, VOCABULARY, Rules, evaluate, tokenize
 
 Origin = Literal["generated", "official", "nyu"]
 NyuFile = Literal["d20s", "d20", "d8"]
@@ -65,7 +49,6 @@ FRUITLESS_BLOCKS = 200  # so many without a new expression, and there are hardly
 Expression = tuple[Array, int]  # tokens and value
 Block = tuple[Array, Array, Array]  # tokens, offsets and values of many expressions
 Seeds = tuple[int, ...]
-OrderedMap = Callable[[Callable[[Seeds], Block], Iterator[Seeds]], Iterable[Block]]
 
 
 @dataclass(frozen=True)
@@ -217,30 +200,11 @@ def random_expressions(
 
 
 def _block(rules: Rules, seeds: Seeds) -> Block:
-    tokens, offsets = grow(rules, CANDIDATES, np.random.Generator(np.random.PCG64(seeds)))
+    tokens, offsets = listops_trees.grow(
+        rules, CANDIDATES, np.random.Generator(np.random.PCG64(seeds))
+    )
     values = evaluate(tokens) if len(tokens) else np.empty(0, dtype=np.uint8)
     return tokens, offsets, values
-
-
-@contextmanager
-def ordered_map(processes: int) -> Iterator[OrderedMap]:
-    """``map`` over processes, a few blocks ahead of whoever reads the results, in order."""
-    if processes == 1:
-        yield map
-        return
-    # spawned, not forked: a fork of a process in which torch runs threads may hang
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-
-        def ahead(work: Callable[[Seeds], Block], items: Iterator[Seeds]) -> Iterator[Block]:
-            waiting = deque(pool.submit(work, each) for each in islice(items, 2 * processes))
-            while waiting:
-                yield waiting.popleft().result()
-                waiting.append(pool.submit(work, next(items)))
-
-        try:
-            yield ahead
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 # ---- files ------------------------------------------------------------------------------------

@@ -19,14 +19,15 @@ from typing import Literal
 
 import numpy as np
 
+from s4d_torch._progress import progress
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder, Scratch
+from s4d_torch.data.process_pool import in_order
 from s4d_torch.data.splits import split_randomly
 from s4d_torch.data.task import ARENA, Task, check_at_least, check_choices, register
 from s4d_torch.data.tasks.arena import published, release_folder
 from s4d_torch.data.tasks.pathfinder.official_images import find_lists, read_listed
 from s4d_torch.data.tasks.pathfinder.scene_options import VERSION, SceneOptions
-from s4d_torch.data.workers import in_order, progress
 
 Origin = Literal["generated", "official"]
 DIFFICULTY = "curv_contour_length_14"
@@ -159,12 +160,12 @@ def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Datas
     ]
     pixels = [scratch.array((n, size * size, 1), np.uint8) for n in counts]
     labels = [np.zeros(n, dtype=np.uint8) for n in counts]
-    with progress(f"images of {size}x{size} pixels", options.count) as advance:
+    with progress(f"images of {size}x{size} pixels", options.count) as shown:
         results = in_order(jobs, options.workers)
         for (stream, start), (images, classes) in zip(parts, results, strict=True):
             pixels[stream][start : start + len(images)] = images
             labels[stream][start : start + len(images)] = classes
-            advance(len(images))
+            shown.advance(len(images))
     train, validation, test = (
         Split.whole(Sequences(values), classes)
         for values, classes in zip(pixels, labels, strict=True)
