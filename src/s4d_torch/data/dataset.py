@@ -150,6 +150,15 @@ class Signature:
     quantization: str = ""
     """what symbols stand for: a name in ``QUANTIZATIONS``"""
 
+    @staticmethod
+    def of_classes(
+        classes: Sequence[str], *, length: int, features: int = 1, **others: Any
+    ) -> Signature:
+        """That of a classification, with an output for each class."""
+        return Signature(
+            "classification", features, len(classes), length, classes=tuple(classes), **others
+        )
+
     def read(self, values: Array) -> Tensor:
         """Stored values (..., length, features) as the numbers a model reads."""
         if self.tokens:

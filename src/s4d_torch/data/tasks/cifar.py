@@ -50,8 +50,8 @@ def load_cifar(options: CifarOptions, folder: DataFolder, *, channels: int) -> D
     batches = _training_batches(folder)
 
     def build(scratch: Scratch) -> Dataset:
-        splits = [read_images(files, channels, scratch) for files in (batches, [test])]
-        return image_dataset(splits[0], splits[1], CLASSES, options.split_seed)
+        parts = [read_images(files, channels, scratch) for files in (batches, [test])]
+        return image_dataset(parts[0], parts[1], CLASSES, options.split_seed)
 
     key = {"channels": channels, "split_seed": options.split_seed}
     return folder.prepared("cifar10", key, [*batches, test], build)
@@ -110,17 +110,7 @@ def _count_records(file: Path) -> int:
 SMALL = replace(LAPTOP, norm="batch", lr=0.01, batch_size=50, epochs=3)
 # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
 # all tasks of Long Range Arena.
-PAPER = replace(
-    ARENA,
-    d_model=512,
-    norm="layer",
-    prenorm=False,
-    dropout=0.1,
-    epochs=200,
-    dt_min=0.001,
-    dt_max=0.1,
-    bidirectional=True,
-)
+PAPER = replace(ARENA, d_model=512, norm="layer", prenorm=False, dropout=0.1, epochs=200)
 
 _task = partial(
     Task,

@@ -36,14 +36,7 @@ def load_digits(
     """1797 images as (n, 64, 1) with classes 0 to 9."""
     with np.load(IMAGES) as images:
         pixels, labels = images["pixels"], images["labels"]
-    signature = Signature(
-        "classification",
-        features=1,
-        outputs=10,
-        length=64,
-        classes=tuple("0123456789"),
-        input_scale=(1 / BRIGHTEST,),
-    )
+    signature = Signature.of_classes("0123456789", length=64, input_scale=(1 / BRIGHTEST,))
     whole = Split.whole(Sequences(pixels[..., None]), labels.astype(np.int64))
     seed = options.split_seed
     return split_randomly(whole, signature, validation=0.1, test=0.2, seed=seed)

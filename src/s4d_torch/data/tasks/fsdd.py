@@ -52,13 +52,13 @@ def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
     """
     recordings = _find_recordings(folder)
     longest = round(options.max_seconds * RATE)
-    key = {"longest": longest, "seed": options.split_seed}
-
-    def build(scratch: Scratch) -> Dataset:
-        return _build(recordings, longest, options.split_seed, scratch)
-
-    # The time of the folder changes with what is in it.
-    return folder.prepared("fsdd", key, [recordings], build).grouped()
+    seed = options.split_seed
+    return folder.prepared(
+        "fsdd",
+        {"longest": longest, "seed": seed},
+        [recordings],  # its time changes with what is in it
+        lambda scratch: _build(recordings, longest, seed, scratch),
+    ).grouped()
 
 
 def _find_recordings(folder: DataFolder) -> Path:
@@ -85,14 +85,9 @@ def _build(recordings: Path, longest: int, seed: int, scratch: Scratch) -> Datas
             f"{recordings}: {len(paths)} clips make splits of {len(train)}, {len(validation)} and "
             f"{len(test)}; is the download complete?"
         )
-    signature = Signature(
-        "classification",
-        features=1,
-        outputs=10,
-        length=clips.longest,
-        classes=tuple("0123456789"),
-        input_scale=(1 / root_mean_square(clips, train),),
-        sample_rate=RATE,
+    scale = 1 / root_mean_square(clips, train)
+    signature = Signature.of_classes(
+        "0123456789", length=clips.longest, input_scale=(scale,), sample_rate=RATE
     )
     return Dataset(whole.part(train), whole.part(validation), whole.part(test), signature)
 

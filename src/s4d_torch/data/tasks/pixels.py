@@ -38,12 +38,10 @@ def image_dataset(train: Split, test: Split, classes: tuple[str, ...], seed: int
         )
     pixels = train.inputs[0].values
     mean, deviation = channel_statistics(pixels, learned)
-    signature = Signature(
-        "classification",
+    signature = Signature.of_classes(
+        classes,
         features=pixels.shape[2],
-        outputs=len(classes),
         length=pixels.shape[1],
-        classes=classes,
         input_shift=tuple(mean.tolist()),
         input_scale=tuple((1 / np.where(deviation > 0, deviation, 1)).tolist()),
     )

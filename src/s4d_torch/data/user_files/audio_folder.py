@@ -82,11 +82,7 @@ def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Datase
         "rate": options.sample_rate,
         "seconds": options.max_seconds,
     }
-
-    def build(scratch: Scratch) -> Dataset:
-        return _build(clips, options, scratch)
-
-    return folder.prepared("audio-folder", key, clips.paths, build)
+    return folder.prepared("audio-folder", key, clips.paths, lambda s: _build(clips, options, s))
 
 
 def _find_clips(root: Path) -> _Clips:
@@ -152,12 +148,10 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
     stored = scratch.ragged(_read_clips(clips.paths, longest, common.dtype))
     train, validation, test = _divide(clips, options)
     whole = Split.whole(stored, clips.labels)
-    signature = Signature(
-        "classification",
+    signature = Signature.of_classes(
+        clips.classes,
         features=common.channels,
-        outputs=len(clips.classes),
         length=stored.longest,
-        classes=clips.classes,
         input_scale=(1 / root_mean_square(stored, train),),
         sample_rate=rate,
     )

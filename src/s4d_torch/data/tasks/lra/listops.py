@@ -148,14 +148,8 @@ def _dataset(splits: list[Split]) -> Dataset:
 
 
 def _signature(splits: list[Split]) -> Signature:
-    return Signature(
-        "classification",
-        features=len(VOCABULARY),
-        outputs=len(DIGITS),
-        length=max(split.inputs[0].longest for split in splits),
-        tokens=True,
-        classes=DIGITS,
-    )
+    longest = max(split.inputs[0].longest for split in splits)
+    return Signature.of_classes(DIGITS, features=len(VOCABULARY), length=longest, tokens=True)
 
 
 def _stored(expressions: Iterator[Expression], scratch: Scratch) -> Split:

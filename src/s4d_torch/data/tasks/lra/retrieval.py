@@ -26,6 +26,7 @@ from s4d_torch.data.tasks.arena import RELEASE, published, release_folder
 
 FOLDER = "tsv_data"
 FILES = {part: f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
+CLASSES = ("unrelated", "linked")
 FIELDS = "label, id, id, text, text"
 
 
@@ -57,15 +58,8 @@ def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
 
 def _build(options: RetrievalOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:
     splits = [_read(file, options, scratch) for file in files.values()]
-    signature = Signature(
-        "classification",
-        features=256,
-        outputs=2,
-        length=max(tower.longest for split in splits for tower in split.inputs),
-        tokens=True,
-        towers=2,
-        classes=("unrelated", "linked"),
-    )
+    longest = max(tower.longest for split in splits for tower in split.inputs)
+    signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True, towers=2)
     return Dataset(splits[0], splits[1], splits[2], signature)
 
 

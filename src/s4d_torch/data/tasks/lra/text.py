@@ -62,14 +62,8 @@ def _build(options: TextOptions, root: Path, scratch: Scratch) -> Dataset:
     train = _read(root / "train", options, scratch)
     test = _read(root / "test", options, scratch)
     kept, validated = cut_randomly(len(train), (options.validation,), options.split_seed)
-    signature = Signature(
-        "classification",
-        features=256,
-        outputs=2,
-        length=max(train.inputs[0].longest, test.inputs[0].longest),
-        tokens=True,
-        classes=CLASSES,
-    )
+    longest = max(train.inputs[0].longest, test.inputs[0].longest)
+    signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True)
     return Dataset(train.part(kept), train.part(validated), test, signature)
 
 

@@ -134,14 +134,8 @@ def _counts(count: int) -> tuple[int, int, int]:
 
 
 def _signature(size: int) -> Signature:
-    return Signature(
-        "classification",
-        features=1,
-        outputs=len(CLASSES),
-        length=size * size,
-        classes=CLASSES,
-        input_shift=(127.5,),
-        input_scale=(1 / 127.5,),
+    return Signature.of_classes(
+        CLASSES, length=size * size, input_shift=(127.5,), input_scale=(1 / 127.5,)
     )
 
 
