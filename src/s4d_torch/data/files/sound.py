@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import wave
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -97,6 +98,15 @@ def read_clip(path: Path, rate: int) -> Array:
             f"expected one of int16 at {rate} Hz"
         )
     return samples
+
+
+def write_wav(path: Path, samples: Array, rate: int) -> None:
+    """Write one channel of samples from -1 to 1, (n,), with 16 bits each."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(np.rint(32767 * samples).astype("<i2").tobytes())
 
 
 def full_scale(dtype: np.dtype[Any]) -> float:

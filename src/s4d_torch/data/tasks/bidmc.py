@@ -20,7 +20,7 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.files.wfdb import Record, read_record
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source, require_files
 from s4d_torch.data.splits import cut_randomly
 from s4d_torch.data.task import ARENA, LAPTOP, Task, check_choices, register
 
@@ -77,15 +77,13 @@ def load_bidmc(number: str, options: BidmcOptions, folder: DataFolder) -> Datase
     headers = _find_headers(folder)
     files = [*headers, *(path.with_suffix(".dat") for path in headers)]
     files += [path.with_name(f"{path.stem}n{path.suffix}") for path in files]
-    for path in files:
-        if not path.is_file():
-            raise MissingDataError(f"{path} is missing; is the download complete?")
-    key = {"number": number, "split": options.split, "seed": options.split_seed}
-
-    def build(scratch: Scratch) -> Dataset:
-        return _build(_read_windows(headers, number, scratch), options)
-
-    stored = folder.prepared(f"bidmc-{number.lower()}", key, files, build)
+    require_files(files, "is the download complete?")
+    stored = folder.prepared(
+        f"bidmc-{number.lower()}",
+        {"number": number, "split": options.split, "seed": options.split_seed},
+        files,
+        lambda scratch: _build(_read_windows(headers, number, scratch), options),
+    )
     views = Sequences(_view(stored.train.inputs[0].values))
     train, validation, test = (replace(split, inputs=(views,)) for split in stored.splits.values())
     # windows of a patient stand together: a few of all are a few of each patient

@@ -14,7 +14,7 @@ import numpy as np
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.files.sound import read_clip, root_mean_square
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source, require_files
 from s4d_torch.data.task import ARENA, LAPTOP, Task, register
 
 WORDS = (
@@ -91,8 +91,7 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
 
 def _read_list(path: Path, words: Iterable[str]) -> frozenset[str]:
     """The names word/clip.wav of an official list, for these words."""
-    if not path.is_file():
-        raise MissingDataError(f"{path} is missing; it comes with {SOURCES[0].name}")
+    require_files([path], f"it comes with {SOURCES[0].name}")
     wanted = set(words)
     lines = path.read_text("utf-8").split()
     return frozenset(line for line in lines if line.partition("/")[0] in wanted)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import wave
 from pathlib import Path
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.png import read_png, require_pillow, write_png
-from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
+from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio, write_wav
 from s4d_torch.data.tasks.symbols import QUANTIZATIONS
 
 FORMATS = (".wav", ".png", ".npy", ".txt")
@@ -47,7 +46,10 @@ def write_symbols(
         values = QUANTIZATIONS[signature.quantization].decode(symbols, signature.outputs)
         if suffix == ".wav":
             assert signature.sample_rate is not None
-            write_wav(out, values, round(signature.sample_rate))
+            rate = round(signature.sample_rate)
+            quiet = np.zeros((len(values), round(PAUSE * rate)))
+            sounds = np.concatenate([values, quiet], axis=1).ravel()
+            write_wav(out, sounds[: sounds.size - quiet.shape[1]], rate)
         else:
             width = picture_width(signature) if width is None else width
             write_png(out, grid(np.rint(255 * values).astype(np.uint8), width, zoom))
@@ -56,17 +58,6 @@ def write_symbols(
 def as_text(symbols: Array) -> str:
     """A line of numbers for each sequence."""
     return "\n".join(" ".join(map(str, row)) for row in symbols.tolist())
-
-
-def write_wav(out: Path, values: Array, rate: int) -> None:
-    """values (count, length) from -1 to 1 as 16-bit sound, with a pause after each but the last."""
-    quiet = np.zeros((len(values), round(PAUSE * rate)))
-    whole = np.concatenate([values, quiet], axis=1).ravel()[: values.size + quiet[1:].size]
-    with wave.open(str(out), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(np.rint(32767 * whole).astype("<i2").tobytes())
 
 
 def picture_width(signature: Signature) -> int:

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.folder import DataFolder, Scratch, Source, require_files
 from s4d_torch.data.process_pool import OrderedMap, ordered_map
 from s4d_torch.data.splits import split_randomly
 from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, check_choices, register
@@ -94,11 +94,7 @@ def load_listops(options: ListOpsOptions, folder: DataFolder) -> Dataset:
     if options.source == "official":
         root = release_folder(folder, "listops-1000")
         files = [root / f"basic_{part}.tsv" for part in ("train", "val", "test")]
-        for file in files:
-            if not file.is_file():
-                raise MissingDataError(
-                    f"{file} is missing; {root} should have it beside the others"
-                )
+        require_files(files, f"{root} should have it beside the others")
         return folder.prepared("listops-official", {}, files, lambda s: _official(files, s))
     if options.source == "nyu":
         name = f"test_{options.nyu}.tsv"

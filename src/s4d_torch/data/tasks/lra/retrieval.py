@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
+from s4d_torch.data.folder import DataFolder, Scratch, require_files
 from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, register
 from s4d_torch.data.tasks.arena import RELEASE, published, release_folder
 
@@ -47,11 +47,7 @@ def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
     """Pairs of (length,) bytes in two towers, ragged; class 1 where they are linked."""
     root = release_folder(folder, FOLDER)
     files = {part: root / name for part, name in FILES.items()}
-    for file in files.values():
-        if not file.is_file():
-            raise MissingDataError(
-                f"{file} is missing; {root} should have {', '.join(FILES.values())}"
-            )
+    require_files(files.values(), f"{root} should have {', '.join(FILES.values())}")
     key, paths = asdict(options), list(files.values())
     return folder.prepared("retrieval", key, paths, lambda s: _build(options, files, s))
 
