@@ -5,7 +5,7 @@ The first of the splits takes what the others leave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,23 @@ def hold_out(targets: Array, kind: Kind, fractions: Sequence[float], seed: int) 
     if not len(parts[0]):
         raise ValueError(f"{len(targets)} cases are too few: none is left to learn from")
     return parts
+
+
+def complete_splits(given: Mapping[str, Split], kind: Kind, holdout: Holdout) -> dict[str, Split]:
+    """All three splits; those that are not ``given`` are held out of "train", which is.
+
+    Each is shuffled, so that the first n cases of files sorted by class are a fair sample.
+    """
+    missing = [name for name in ("validation", "test") if name not in given]
+    whole, fractions = given["train"], [getattr(holdout, name) for name in missing]
+    parts = hold_out(whole.labels(), kind, fractions, holdout.split_seed)
+    held = {name: whole.part(part) for name, part in zip(("train", *missing), parts, strict=True)}
+    splits = dict(given) | held
+    random = np.random.Generator(np.random.PCG64(holdout.split_seed))
+    return {
+        name: splits[name].part(random.permutation(len(splits[name])))
+        for name in ("train", "validation", "test")
+    }
 
 
 def _by_class(labels: Array, wanted: int, random: np.random.Generator) -> Array:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
-from s4d_torch.data.splits import Holdout, hold_out, standard_units
+from s4d_torch.data.splits import Holdout, complete_splits, standard_units
 from s4d_torch.data.store import Scratch
 from s4d_torch.data.user_files.targets import Targets
 
@@ -50,21 +50,9 @@ def dataset_of(given: Mapping[str, Sequences], targets: Targets, holdout: Holdou
         name: Split.whole(sequences, targets.values[end - len(sequences) : end])
         for (name, sequences), end in zip(given.items(), ends, strict=True)
     }
-    missing = [name for name in ("validation", "test") if name not in given]
-    fractions = [getattr(holdout, name) for name in missing]
-    whole = splits["train"]
-    parts = hold_out(whole.labels(), targets.kind, fractions, holdout.split_seed)
-    splits |= {
-        name: whole.part(part) for name, part in zip(("train", *missing), parts, strict=True)
-    }
+    splits = complete_splits(splits, targets.kind, holdout)
     _check_learnable(splits, targets)
-    random = np.random.Generator(np.random.PCG64(holdout.split_seed))
-    # shuffled, so that the first n cases of files sorted by class are a fair sample
-    train, validation, test = (
-        splits[name].part(random.permutation(len(splits[name])))
-        for name in ("train", "validation", "test")
-    )
-    return Dataset(train, validation, test, _signature(train, splits, targets))
+    return Dataset(**splits, signature=_signature(splits, targets))
 
 
 def _check_learnable(splits: Mapping[str, Split], targets: Targets) -> None:
@@ -76,9 +64,9 @@ def _check_learnable(splits: Mapping[str, Split], targets: Targets) -> None:
             raise ValueError(f"the {name} cases have classes that training has not: {classes}")
 
 
-def _signature(train: Split, splits: Mapping[str, Split], targets: Targets) -> Signature:
-    shift, scale = standard_units(train)
-    numbers = train.labels() if targets.kind == "regression" else np.zeros(1)
+def _signature(splits: Mapping[str, Split], targets: Targets) -> Signature:
+    shift, scale = standard_units(splits["train"])
+    numbers = splits["train"].labels() if targets.kind == "regression" else np.zeros(1)
     return Signature(
         targets.kind,
         features=len(shift),

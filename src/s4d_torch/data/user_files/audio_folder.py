@@ -27,13 +27,13 @@ from s4d_torch.data.files.sound import (
     root_mean_square,
 )
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
-from s4d_torch.data.splits import Holdout, hold_out
+from s4d_torch.data.splits import Holdout, complete_splits
 from s4d_torch.data.task import LAPTOP, Task, register
 
 SPLIT_FOLDERS = {
-    **dict.fromkeys(("train", "training"), 0),
-    **dict.fromkeys(("validation", "val", "valid"), 1),
-    **dict.fromkeys(("test", "testing"), 2),
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "val", "valid"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 SHOWN = 3  # files named in a message
 
@@ -60,11 +60,11 @@ class AudioFolderOptions(Holdout):
 
 @dataclass(frozen=True)
 class _Clips:
-    """Files with their class; ``assigned`` is 0, 1 or 2 for a split of the user's, or -1."""
+    """Files with their class, and the split whose folder they are in, or "train"."""
 
     paths: list[Path]
     labels: Array
-    assigned: Array
+    splits: Array
     classes: tuple[str, ...]
 
 
@@ -87,17 +87,17 @@ def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Datase
 
 def _find_clips(root: Path) -> _Clips:
     names = [path.name for path in _subfolders(root)]
-    splits = [SPLIT_FOLDERS.get(name.lower(), -1) for name in names]
-    if 0 in splits and -1 not in splits:
-        if len(set(splits)) < len(splits) or 2 not in splits:
+    splits = [SPLIT_FOLDERS.get(name.lower(), "") for name in names]
+    if "train" in splits and "" not in splits:
+        if len(set(splits)) < len(splits) or "test" not in splits:
             raise ValueError(
                 f"{root}: has the folders {', '.join(names)}; expected one each for train and test "
                 "and, if you like, one for validation"
             )
         places = {root / name: split for name, split in zip(names, splits, strict=True)}
-        classes = tuple(path.name for path in _subfolders(root / names[splits.index(0)]))
+        classes = tuple(path.name for path in _subfolders(root / names[splits.index("train")]))
     else:
-        places, classes = {root: -1}, tuple(names)
+        places, classes = {root: "train"}, tuple(names)
     if len(classes) < 2:
         raise ValueError(
             f"{root}: {len(classes)} classes ({', '.join(classes)}); expected two or more folders, "
@@ -146,16 +146,17 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
     rate = common.sample_rate
     longest = max(1, round(options.max_seconds * rate)) if options.max_seconds else None
     stored = scratch.ragged(_read_clips(clips.paths, longest, common.dtype))
-    train, validation, test = _divide(clips, options)
     whole = Split.whole(stored, clips.labels)
+    given = {name: whole.part(clips.splits == name) for name in dict.fromkeys(clips.splits)}
+    splits = complete_splits(given, "classification", options)
     signature = Signature.of_classes(
         clips.classes,
         features=common.channels,
         length=stored.longest,
-        input_scale=(1 / root_mean_square(stored, train),),
+        input_scale=(1 / root_mean_square(stored, splits["train"].index),),
         sample_rate=rate,
     )
-    return Dataset(whole.part(train), whole.part(validation), whole.part(test), signature)
+    return Dataset(**splits, signature=signature)
 
 
 def _common_format(paths: Sequence[Path], expected: int) -> AudioFormat:
@@ -190,20 +191,6 @@ def _read_clips(
             raise ValueError(f"{path}: no samples")
         cut = samples[:longest]
         yield cut if dtype == np.int16 else (cut / full_scale(cut.dtype)).astype(dtype)
-
-
-def _divide(clips: _Clips, options: AudioFolderOptions) -> list[Array]:
-    """Rows of the three splits: the user's own, or of each class its share."""
-    train, validation, test = (np.flatnonzero(clips.assigned == split) for split in range(3))
-    if not len(validation):
-        has_test = len(test) > 0
-        loose = train if has_test else np.arange(len(clips.paths))
-        fractions = (options.validation,) if has_test else (options.validation, options.test)
-        held = hold_out(clips.labels[loose], "classification", fractions, options.split_seed)
-        train, validation, test = (*(loose[part] for part in held), test)[:3]
-    random = np.random.Generator(np.random.PCG64(options.split_seed))
-    # shuffled, so that the first n clips of folders sorted by class are a fair sample
-    return [random.permutation(part) for part in (train, validation, test)]
 
 
 register(
