@@ -28,7 +28,7 @@ from s4d_torch.cli.summary import (
     ssm_parameters,
 )
 from s4d_torch.data import TASKS, DataFolder, Dataset, MissingDataError, Sequences, Signature, Split
-from s4d_torch.training import Config, Progress, Reporter, train_on
+from s4d_torch.training import METRICS, Config, Progress, Reporter, train_on
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from s4d_torch.training.distributed import local_device
@@ -158,13 +158,13 @@ def _synthetic(config: Config) -> Dataset:
     limit = getattr(config.data, "max_length", None)
     length = length if limit is None else min(length, limit)
     size = STEPS * config.training.batch_size * config.optimizer.accumulate
-    if task.metric == "bits":
-        return _synthetic_symbols(size, length, config.data.levels)
-    classes = task.metric == "accuracy"
+    kind = METRICS[task.metric].kind
+    if kind == "generation":
+        return _synthetic_symbols(size, length, getattr(config.data, "levels", 256))
     signature = Signature(
-        "classification" if classes else "regression",
+        kind,
         features=1,
-        outputs=10 if classes else 1,
+        outputs=10 if kind == "classification" else 1,
         length=length,
     )
     noise = np.random.default_rng(0).standard_normal((size, length, 1), dtype=np.float32)

@@ -15,9 +15,10 @@ from rich.table import Table
 from torch import Tensor
 
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.inputs import Item, read_items
 from s4d_torch.cli.parsing import CommandError, Switch, UsageError
 from s4d_torch.cli.train import check_device
+from s4d_torch.data import TASKS
+from s4d_torch.data.user_files import Item, read_items
 from s4d_torch.training import Run
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.run import predict_sequences
@@ -60,7 +61,12 @@ class Predict:
             raise CommandError(
                 f"{self.run_folder} predicts the next symbol of a sequence; use 's4d generate'"
             )
-        items = [item for file in self.files for item in read_items(file, run)]
+        config = run.config
+        items = [
+            item
+            for file in self.files
+            for item in read_items(file, run.signature, TASKS[config.task], config.data)
+        ]
         rates = [self._rate(item, run) for item in items]
         names, outputs, used = self._predict(run, items, rates)
         if self.json:

@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from s4d_torch._interruption import interruptions
-from s4d_torch.cli.inputs import FILLED
 from s4d_torch.cli.predict import described
 from s4d_torch.cli.stream_display import Latencies, Lines
 from s4d_torch.cli.stream_sources import Source
+from s4d_torch.data import TASKS
 from s4d_torch.data.dataset import Array
 from s4d_torch.deploy.stream.stream import Stream
 from s4d_torch.training import Run
@@ -94,7 +94,8 @@ class Session:
     def _fill(self) -> None:
         """Silence up to the length that all clips of the task have, as in training."""
         signature = self.run.signature
-        if self.run.config.task not in FILLED or not self.source.is_sound or self._answer is None:
+        filled = TASKS[self.run.config.task].fixed_length
+        if not filled or not self.source.is_sound or self._answer is None:
             return
         rate = self.source.sample_rate or 1.0
         length = round(signature.length * rate / (signature.sample_rate or rate))

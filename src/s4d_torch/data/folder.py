@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,13 @@ def default_root() -> Path:
         return Path(chosen).expanduser()
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(caches).expanduser() / "s4d-torch" / "data"
+
+
+def require_files(files: Iterable[Path], advice: str) -> None:
+    """All of these must be there; the error names the first that is not."""
+    for file in files:
+        if not file.is_file():
+            raise MissingDataError(f"{file} is missing; {advice}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sound files as arrays: wav with an own reader, flac and ogg through soundfile.
+"""Sound files as arrays: wav without any package, flac and ogg through soundfile.
 
 A wav file is a RIFF container: ``RIFF <size> WAVE``, then chunks of a name of four letters, a size
 and that many bytes, padded to an even number. ``fmt `` describes the samples and ``data`` holds
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import wave
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -86,6 +87,26 @@ def read_audio(path: Path) -> tuple[Array, int]:
     samples = _decode(stored, wav).reshape(-1, wav.channels)
     _require_finite(samples, path)
     return samples, wav.sample_rate
+
+
+def read_clip(path: Path, rate: int) -> Array:
+    """The samples of a sound with one channel of 16 bits at this rate, (n, 1) of int16."""
+    samples, found = read_audio(path)
+    if found != rate or samples.shape[1] != 1 or samples.dtype != np.int16:
+        raise ValueError(
+            f"{path}: {samples.shape[1]} channels of {samples.dtype} at {found} Hz, "
+            f"expected one of int16 at {rate} Hz"
+        )
+    return samples
+
+
+def write_wav(path: Path, samples: Array, rate: int) -> None:
+    """Write one channel of samples from -1 to 1, (n,), with 16 bits each."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(np.rint(32767 * samples).astype("<i2").tobytes())
 
 
 def full_scale(dtype: np.dtype[Any]) -> float:

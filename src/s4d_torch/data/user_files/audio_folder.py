@@ -27,40 +27,30 @@ from s4d_torch.data.files.sound import (
     root_mean_square,
 )
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
-from s4d_torch.data.own.assemble import hold_out
+from s4d_torch.data.splits import Holdout, complete_splits
 from s4d_torch.data.task import LAPTOP, Task, register
 
 SPLIT_FOLDERS = {
-    **dict.fromkeys(("train", "training"), 0),
-    **dict.fromkeys(("validation", "val", "valid"), 1),
-    **dict.fromkeys(("test", "testing"), 2),
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "val", "valid"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 SHOWN = 3  # files named in a message
 
 
 @dataclass(frozen=True)
-class AudioFolderOptions:
+class AudioFolderOptions(Holdout):
     """Sound files, sorted into folders by class."""
 
     path: Path
     """the folder with one folder per class, or with train, validation and test"""
-    validation: float = 0.1
-    """part of each class that validates"""
-    test: float = 0.2
-    """part of each class that tests"""
-    split_seed: int = 0
-    """of the random splits"""
     sample_rate: int = 0
     """samples per second that every file has to have; 0 takes what they have in common"""
     max_seconds: float = 0.0
     """longer clips lose their end; 0 keeps them whole"""
 
     def __post_init__(self) -> None:
-        if not (self.validation > 0 and self.test > 0 and self.validation + self.test < 1):
-            raise ValueError(
-                f"validation {self.validation} and test {self.test}: expected fractions above 0 "
-                "that leave something to learn from"
-            )
+        super().__post_init__()
         if self.sample_rate < 0 or not 0 <= self.max_seconds < float("inf"):
             raise ValueError(
                 f"sample_rate {self.sample_rate} and max_seconds {self.max_seconds}: "
@@ -70,11 +60,11 @@ class AudioFolderOptions:
 
 @dataclass(frozen=True)
 class _Clips:
-    """Files with their class; ``assigned`` is 0, 1 or 2 for a split of the user's, or -1."""
+    """Files with their class, and the split whose folder they are in, or "train"."""
 
     paths: list[Path]
     labels: Array
-    assigned: Array
+    splits: Array
     classes: tuple[str, ...]
 
 
@@ -92,26 +82,22 @@ def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Datase
         "rate": options.sample_rate,
         "seconds": options.max_seconds,
     }
-
-    def build(scratch: Scratch) -> Dataset:
-        return _build(clips, options, scratch)
-
-    return folder.prepared("audio-folder", key, clips.paths, build)
+    return folder.prepared("audio-folder", key, clips.paths, lambda s: _build(clips, options, s))
 
 
 def _find_clips(root: Path) -> _Clips:
     names = [path.name for path in _subfolders(root)]
-    splits = [SPLIT_FOLDERS.get(name.lower(), -1) for name in names]
-    if 0 in splits and -1 not in splits:
-        if len(set(splits)) < len(splits) or 2 not in splits:
+    splits = [SPLIT_FOLDERS.get(name.lower(), "") for name in names]
+    if "train" in splits and "" not in splits:
+        if len(set(splits)) < len(splits) or "test" not in splits:
             raise ValueError(
                 f"{root}: has the folders {', '.join(names)}; expected one each for train and test "
                 "and, if you like, one for validation"
             )
         places = {root / name: split for name, split in zip(names, splits, strict=True)}
-        classes = tuple(path.name for path in _subfolders(root / names[splits.index(0)]))
+        classes = tuple(path.name for path in _subfolders(root / names[splits.index("train")]))
     else:
-        places, classes = {root: -1}, tuple(names)
+        places, classes = {root: "train"}, tuple(names)
     if len(classes) < 2:
         raise ValueError(
             f"{root}: {len(classes)} classes ({', '.join(classes)}); expected two or more folders, "
@@ -160,28 +146,26 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
     rate = common.sample_rate
     longest = max(1, round(options.max_seconds * rate)) if options.max_seconds else None
     stored = scratch.ragged(_read_clips(clips.paths, longest, common.dtype))
-    train, validation, test = _divide(clips, options)
     whole = Split.whole(stored, clips.labels)
-    signature = Signature(
-        "classification",
+    given = {name: whole.part(clips.splits == name) for name in dict.fromkeys(clips.splits)}
+    splits = complete_splits(given, "classification", options)
+    signature = Signature.of_classes(
+        clips.classes,
         features=common.channels,
-        outputs=len(clips.classes),
         length=stored.longest,
-        classes=clips.classes,
-        input_scale=(1 / root_mean_square(stored, train),),
+        input_scale=(1 / root_mean_square(stored, splits["train"].index),),
         sample_rate=rate,
     )
-    return Dataset(whole.part(train), whole.part(validation), whole.part(test), signature)
+    return Dataset(**splits, signature=signature)
 
 
 def _common_format(paths: Sequence[Path], expected: int) -> AudioFormat:
     """What all files have in common; an error that lists those that differ from most."""
     formats = [inspect_audio(path) for path in paths]
-    rates = [form.sample_rate for form in formats]
-    channels = [form.channels for form in formats]
+    rates = [each.sample_rate for each in formats]
     rate = _require_one(paths, rates, "samples per second", expected)
-    width = _require_one(paths, channels, "channels", 0)
-    small = all(form.dtype == np.int16 for form in formats)
+    width = _require_one(paths, [each.channels for each in formats], "channels", 0)
+    small = all(each.dtype == np.int16 for each in formats)
     return AudioFormat(rate, width, 0, np.dtype(np.int16 if small else np.float32))
 
 
@@ -209,20 +193,6 @@ def _read_clips(
         yield cut if dtype == np.int16 else (cut / full_scale(cut.dtype)).astype(dtype)
 
 
-def _divide(clips: _Clips, options: AudioFolderOptions) -> list[Array]:
-    """Rows of the three splits: the user's own, or of each class its share."""
-    train, validation, test = (np.flatnonzero(clips.assigned == split) for split in range(3))
-    if not len(validation):
-        own_test = len(test) > 0
-        loose = train if own_test else np.arange(len(clips.paths))
-        fractions = (options.validation,) if own_test else (options.validation, options.test)
-        held = hold_out(clips.labels[loose], "classification", fractions, options.split_seed)
-        train, validation, test = (*(loose[part] for part in held), test)[:3]
-    random = np.random.Generator(np.random.PCG64(options.split_seed))
-    # shuffled, so that the first n clips of folders sorted by class are a fair sample
-    return [random.permutation(part) for part in (train, validation, test)]
-
-
 register(
     Task(
         name="audio-folder",
@@ -232,12 +202,6 @@ register(
         metric="accuracy",
         size="yours",
         licence="yours",
-        small=replace(
-            LAPTOP,
-            d_model=32,
-            d_state=64,
-            lr=0.01,
-            batch_size=16,
-        ),
+        small=replace(LAPTOP, d_model=32, d_state=64, lr=0.01, batch_size=16),
     )
 )
