@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from s4d_torch.nn.block import SequenceBatchNorm
+from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.training.processes import Processes
 

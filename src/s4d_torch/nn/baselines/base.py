@@ -10,9 +10,9 @@ from torch import Generator, Tensor, nn
 
 from s4d_torch._registry import Registry, unknown
 from s4d_torch.nn import validate
-from s4d_torch.nn.block import SequenceBatchNorm
-from s4d_torch.nn.layer import mask
 from s4d_torch.nn.model import ENCODERS, SequenceModel
+from s4d_torch.nn.norm import SequenceBatchNorm
+from s4d_torch.nn.padding import mask, zero_ends
 from s4d_torch.nn.pretrained import Pretrained, configurable
 
 MODELS: Registry[type[Pretrained]] = Registry("model")
@@ -121,12 +121,7 @@ def pool(x: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
         return x[torch.arange(len(x), device=x.device), last]
     if lengths is None:
         return x.mean(1)
-    return silent_ends(x, lengths).sum(1) / lengths[:, None]
-
-
-def silent_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x (batch, length, features) with zeros where sequences have ended."""
-    return x if lengths is None else torch.where(mask(lengths, x), x, 0.0)
+    return zero_ends(x, lengths).sum(1) / lengths[:, None]
 
 
 def draw_uniform(module: nn.Module, generator: Generator | None) -> None:
