@@ -35,6 +35,7 @@ MODULES = {
         "method",
         "ssm",
         "padding",
+        "ends",
         "activation",
         "norm",
         "pretrained",

@@ -55,7 +55,6 @@ class SequenceDropout(nn.Module):
         return f"{self.p}, tied={self.tied}"
 
 
-SAVED_AS = "SavedLayer"  # the name of a single layer in a config.json
 SAVED = ("d_model", "d_state", "method", "activation", "mixing")  # others where they are changed
 
 
@@ -68,6 +67,7 @@ class Layer(Pretrained):
     """
 
     base: ClassVar[Method] = METHODS["s4d"]
+    saved_as = "SavedLayer"
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Layer(Pretrained):
             },
         }
         tensors = {f"layer.{name}": x for name, x in self.state_dict().items()}
-        write_folder(Path(folder), SAVED_AS, config, tensors)
+        write_folder(Path(folder), self._name(), config, tensors)
 
     @classmethod
     def from_pretrained(
@@ -191,7 +191,7 @@ class Layer(Pretrained):
     ) -> Self:
         """Load what :meth:`save_pretrained` wrote; ``Layer`` loads an S4D, S4 or DSS as such."""
         folder = Path(folder)
-        config, tensors = read_folder(folder, SAVED_AS, ["layer", *configurable(Layer)])
+        config, tensors = read_folder(folder, cls._name(), ["layer", *configurable(Layer)])
         name = config.pop("layer", None)
         if name != cls.__name__ and cls is not Layer:
             raise ValueError(f"{str(folder)!r} holds a {name!r}, expected {cls.__name__!r}")

@@ -15,10 +15,11 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.block import Block
+from s4d_torch.nn.ends import check_input, compare_pairs, in_one_batch, read_input
 from s4d_torch.nn.layer import Layer, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.norm import NORMS, NoNorm
-from s4d_torch.nn.padding import mask, zero_ends
+from s4d_torch.nn.padding import zero_ends
 from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
@@ -138,17 +139,10 @@ class SequenceModel(Pretrained):
         answers as the whole sequence would. ``lengths`` is (batch,), or (batch, 2) for pairs.
         """
         self._check_input(u, step=False)
-        batch, length = u.shape[0], u.shape[self.towers]
-        shape = (batch,) if self.towers == 1 else (batch, 2)
-        lengths = validate.sequence_lengths(lengths, shape, length, u.device)
-        if lengths is not None:  # the padding may hold NaN, or numbers that are no tokens
-            valid = mask(lengths, u)
-            valid = valid if u.is_floating_point() else valid[..., 0]
-            u = torch.where(valid, u, torch.zeros_like(u))
+        u, lengths = read_input(u, lengths, self.towers)
         self._check_values(u)
         if self.towers == 2:
-            u = u.flatten(0, 1)
-            lengths = None if lengths is None else lengths.flatten()
+            u, lengths = in_one_batch(u, lengths)
         if state is not None:
             self._check_state(state, u.shape[0])
         x = self._encode(u)
@@ -258,10 +252,7 @@ class SequenceModel(Pretrained):
         return x, total, samples
 
     def _decode(self, x: Tensor) -> Tensor:
-        if self.towers == 2:
-            a, b = x.unflatten(0, (-1, 2)).unbind(1)
-            x = torch.cat([a, b, a - b, a * b], dim=-1)
-        y: Tensor = self.decoder(x)
+        y: Tensor = self.decoder(compare_pairs(x) if self.towers == 2 else x)
         return y
 
     def _check_state(self, state: ModelState, batch: int) -> None:
@@ -282,15 +273,8 @@ class SequenceModel(Pretrained):
             )
 
     def _check_input(self, u: Tensor, step: bool) -> None:
-        names = ["batch", *(["2"] if self.towers == 2 else []), *([] if step else ["length"])]
-        if isinstance(self.encoder, nn.Linear):
-            shape = f"({', '.join([*names, 'd_input'])})"
-            validate.signal("u", u, shape, self.d_input, self.encoder.weight.dtype)
-        else:
-            shape = f"({', '.join(names)})"
-            validate.tokens("u", u, shape)
-        if self.towers == 2 and u.shape[1] != 2:
-            raise ValueError(f"u must be {shape}, pairs of sequences, got {tuple(u.shape)}")
+        dtype = self.encoder.weight.dtype if isinstance(self.encoder, nn.Linear) else None
+        check_input(u, self.towers, self.d_input, dtype, step=step)
 
     def _check_values(self, u: Tensor) -> None:
         if not u.is_floating_point():

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,10 +28,11 @@ class Pretrained(nn.Module):
     """Saving and loading for a module whose ``config`` holds its constructor's arguments."""
 
     config: dict[str, Any]
+    saved_as: ClassVar[str | None] = None  # the name in config.json, if not that of the class
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the config into ``folder``, whole or not at all."""
-        write_folder(Path(folder), type(self).__name__, self.config, self.state_dict())
+        write_folder(Path(folder), self._name(), self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(
@@ -42,9 +43,13 @@ class Pretrained(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> Self:
         """Load what :meth:`save_pretrained` wrote, in its precision unless ``dtype`` is given."""
-        config, tensors = read_folder(Path(folder), cls.__name__, configurable(cls))
+        config, tensors = read_folder(Path(folder), cls._name(), configurable(cls))
         model = load_module(cls, config, tensors, Path(folder))
         return model.to(device=device, dtype=dtype)
+
+    @classmethod
+    def _name(cls) -> str:
+        return cls.saved_as or cls.__name__
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
