@@ -71,13 +71,11 @@ class SystemPlan:
 
     A is diagonal, ``diagonal`` (H, S) being complex numbers as neighbours (``pairs``) or real ones
     (``real``), or pairs minus ``left`` (H, S, rank) times ``right`` (H, rank, S) (``low rank``).
-    ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside. ``log_diagonal`` is
-    (2, H, modes), real and imaginary parts; a low-rank system has none.
+    ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside.
     """
 
     kind: Literal["pairs", "real", "low rank"]
     diagonal: Tensor
-    log_diagonal: Tensor
     left: Tensor
     right: Tensor
     output: Tensor
@@ -110,36 +108,27 @@ class SystemPlan:
     def tables(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """``C A^j`` and ``A^(length-1-j) B`` for j < length, (H, length, S), and ``A^length``.
 
-        The length is a power of 2.
+        By doubling, up to a power of 2; a row of C reads the real part, so A is conjugated there.
         """
-        return self._mode_tables(length) if self.kind != "low rank" else self._doubled(length)
-
-    def _mode_tables(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """From ``A^j = e^(j log A)``; a row of C reads the real part, so A is conjugated there."""
-        times = torch.arange(length + 1, dtype=torch.float64)[:, None]
-        exponent = self.log_diagonal[:, :, None] * times  # (2, H, length + 1, modes)
-        size, angle = exponent[0].exp(), exponent[1]
-        a, b = size * angle.cos(), size * angle.sin()
-        if self.kind == "real":
-            before = a[:, :-1]
-            rows = before * self.output[:, None]
-            return rows, before.flip(1) * self.input[:, None], a[:, -1]
-        powers = torch.stack([a, b], dim=-1).flatten(-2)  # (H, length + 1, S)
-        conjugate = torch.stack([a, -b], dim=-1).flatten(-2)
-        rows = self.multiply(conjugate[:, :-1], self.output[:, None])
-        return rows, self.multiply(powers[:, :-1].flip(1), self.input[:, None]), powers[:, -1]
-
-    def _doubled(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """With squares of A as a matrix."""
-        one = torch.eye(self.output.shape[1], dtype=torch.float64)
-        diagonal = self.multiply(self.diagonal[:, None], one).mT  # its columns are A e_i
-        power = diagonal - self.left @ self.right
-        rows, columns = self.output[:, None], self.input[:, None]
+        rows, columns, power = self.output[:, None], self.input[:, None], self.diagonal
+        if self.kind == "low rank":
+            one = torch.eye(self.output.shape[1], dtype=torch.float64)
+            power = self.multiply(power[:, None], one).mT - self.left @ self.right
         while rows.shape[1] < length:
-            rows = torch.cat([rows, rows @ power], 1)
-            columns = torch.cat([columns @ power.mT, columns], 1)
-            power = power @ power
+            if self.kind == "low rank":
+                later, earlier = rows @ power, columns @ power.mT
+                power = power @ power
+            else:
+                later = self.multiply(self._conjugate(power)[:, None], rows)
+                earlier = self.multiply(power[:, None], columns)
+                power = self.multiply(power, power)
+            rows, columns = torch.cat([rows, later], 1), torch.cat([earlier, columns], 1)
         return rows, columns, power
+
+    def _conjugate(self, a: Tensor) -> Tensor:
+        if self.kind == "real":
+            return a
+        return (a.unflatten(-1, (-1, 2)) * torch.tensor([1.0, -1.0])).flatten(-2)
 
 
 @dataclass(frozen=True)
@@ -253,23 +242,19 @@ def _block(block: Block, norm: str, rate: float) -> BlockPlan:
 def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
     """The systems that look back and ahead: the one place that reads an SSM's own."""
     system: Any = ssm._system(rate)
-    none = torch.zeros(0, 0, 0, dtype=torch.float64)
-    matrix: dict[str, Any]
+    kind: Literal["pairs", "real", "low rank"]
     if ssm.method.structure == "dplr":
         step = bilinear_low_rank(ssm.A, ssm.P, ssm.B, rate * ssm.dt[:, None])
+        kind, diagonal = "low rank", to_real(step.diagonal)
         left, right = to_real(step.left.mT).mT.contiguous(), readout(step.right) / 2
-        matrix = {"kind": "low rank", "diagonal": to_real(step.diagonal), "log_diagonal": none}
-        matrix |= {"left": left, "right": right}
     else:
-        log_A, pairs = system.step.log_A, system.pairs
-        # a mode that forgets all at once has the logarithm -inf, which times 0 is no number
-        logarithm = torch.stack([log_A.real.clamp(min=-700.0), log_A.imag])
-        matrix = {"kind": "pairs" if pairs else "real", "diagonal": to_real(log_A.exp(), pairs)}
-        matrix |= {"log_diagonal": logarithm, "left": none, "right": none}
+        kind = "pairs" if system.pairs else "real"
+        diagonal = to_real(system.step.A_bar, system.pairs)
+        left = right = torch.zeros(0, 0, 0, dtype=torch.float64)
 
     def plan(output: Tensor, direct: Tensor) -> SystemPlan:
-        vectors = {"output": output, "input": system.input, "direct": direct}
-        return SystemPlan(**matrix, **{name: x.double() for name, x in vectors.items()})
+        output, input, direct = (x.double() for x in (output, system.input, direct))
+        return SystemPlan(kind, diagonal, left, right, output, input, direct)
 
     if not ssm.method.bidirectional:
         return plan(system.output, system.direct + ssm.D), None
