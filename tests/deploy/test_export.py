@@ -150,6 +150,22 @@ def test_an_archive_that_looks_ahead(tmp_path: Path) -> None:
     assert not (done.folder / "step.pt2").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "quantize"),
+    [
+        ({"towers": 2, "encoder": "embedding", "pooling": "last", "init": "real"}, None),
+        ({"method": "s4", "norm": "batch", "prenorm": False, "dtype": torch.float64}, "int8"),
+        ({"method": "dss", "norm": "none", "mixing": "linear", "pooling": "none"}, "float16"),
+    ],
+    ids=["pairs", "s4", "dss"],
+)
+def test_archives_of_other_models(
+    options: dict[str, Any], quantize: str | None, tmp_path: Path
+) -> None:
+    done = export_model(model(**options), tmp_path / "out", to="pt2", quantize=quantize)
+    assert done.difference < 1e-5
+
+
 def test_no_step_where_a_model_looks_ahead(tmp_path: Path) -> None:
     done = export_model(model(bidirectional=True, towers=2), tmp_path / "out")
     assert done.step is None

@@ -236,6 +236,13 @@ def test_a_module_that_cannot_be_traced(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("registry", [ACTIVATIONS, MIXINGS, NORMS], ids=lambda each: each.kind)
+def test_what_is_no_entry_is_refused(registry: Registry[Any]) -> None:
+    with pytest.raises(TypeError, match=f"{registry.kind} is a.*got 2"):
+        registry.register("two", 2)
+    assert "two" not in registry
+
+
 # -- an export format ------------------------------------------------------------------------------
 
 

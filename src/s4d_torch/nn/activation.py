@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from s4d_torch._registry import EntryRegistry, Registry
+from s4d_torch._registry import EntryRegistry
 
 # The numbers of the compiled step. They are written into machine code that is kept on disk: give a
 # new one the next number, and change none.
@@ -36,7 +36,11 @@ class Activation:
     @classmethod
     def of(cls, entry: Activation | Callable[[], nn.Module]) -> Activation:
         """An entry, also from the class of a module alone."""
-        return entry if isinstance(entry, Activation) else cls(entry)
+        if isinstance(entry, Activation):
+            return entry
+        if not callable(entry):
+            raise TypeError(f"an activation is an Activation or a class, got {entry!r}")
+        return cls(entry)
 
     def __call__(self) -> nn.Module:
         return self.module()
@@ -71,13 +75,19 @@ class Mixing:
     compiled: int | None = None
     onnx: OnnxForm | None = None
 
+    @classmethod
+    def of(cls, entry: Mixing) -> Mixing:
+        if not isinstance(entry, Mixing):
+            raise TypeError(f"a mixing is a Mixing(width, module), got {entry!r}")
+        return entry
+
 
 def _onnx_glu(g: Any, x: str) -> str:
     value, gate = g.ops("Split", x, results=2, axis=-1)
     return str(g.op("Mul", value, g.op("Sigmoid", gate)))
 
 
-MIXINGS: Registry[Mixing] = Registry("mixing")
+MIXINGS: EntryRegistry[Mixing] = EntryRegistry("mixing", Mixing.of)
 MIXINGS.register("glu", Mixing(2, nn.GLU, compiled=2, onnx=_onnx_glu))
 MIXINGS.register("linear", Mixing(1, compiled=1, onnx=lambda g, x: x))
 MIXINGS.register("none", Mixing(0, compiled=0, onnx=lambda g, x: x))

@@ -16,8 +16,8 @@ from torch.nn.utils import skip_init
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
+from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
-from s4d_torch.nn.padding import zero_ends
 from s4d_torch.nn.pretrained import (
     Pretrained,
     configurable,

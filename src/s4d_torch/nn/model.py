@@ -14,12 +14,11 @@ from torch.nn.utils import skip_init
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
+from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, read_input, zero_ends
 from s4d_torch.nn.block import Block
-from s4d_torch.nn.ends import check_input, compare_pairs, in_one_batch, read_input
 from s4d_torch.nn.layer import Layer, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
-from s4d_torch.nn.norm import NORMS, NoNorm
-from s4d_torch.nn.padding import zero_ends
+from s4d_torch.nn.norm import NORMS
 from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
@@ -95,7 +94,8 @@ class SequenceModel(Pretrained):
         self.blocks = nn.ModuleList(
             self._block((i + 1) / n_layers, generator, device, dtype) for i in range(n_layers)
         )
-        self.norm = NORMS[norm](d_model, device=device, dtype=dtype) if prenorm else NoNorm(d_model)
+        last = NORMS[norm if prenorm else "none"]
+        self.norm = last(d_model, device=device, dtype=dtype)
         self.decoder = (
             linear(d_model, d_output, generator, device, dtype)
             if towers == 1

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from s4d_torch._registry import EntryRegistry
-from s4d_torch.nn.padding import mask
+from s4d_torch.nn.batch import mask
 
 
 class NormKind(IntEnum):
@@ -49,6 +49,8 @@ class Norm:
         """An entry, also from a class alone: one with ``step``, or a norm such as nn.RMSNorm."""
         if isinstance(entry, Norm):
             return entry
+        if not callable(entry):
+            raise TypeError(f"a norm is a Norm or the class of a module, got {entry!r}")
         return cls(entry if hasattr(entry, "step") else partial(SequenceNorm, make=entry))
 
     @property
@@ -78,6 +80,7 @@ class SequenceNorm(nn.Module):
         make: Callable[..., nn.Module] = nn.LayerNorm,
     ) -> None:
         super().__init__()
+        self.features = features
         self.norm = make(features, device=device, dtype=dtype)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -192,31 +195,16 @@ class _SumOverProcesses(torch.autograd.Function):
         return total
 
 
-class NoNorm(nn.Module):
-    """The norm that does nothing."""
-
-    def __init__(
-        self,
-        features: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.features = features
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return x
-
-    def step(self, x: Tensor) -> Tensor:
-        return x
+def _no_norm(features: int, **_: Any) -> nn.Module:
+    return nn.Identity()
 
 
-def fold_no_norm(norm: NoNorm) -> FoldedNorm:
-    size = norm.features
+def _fold_no_norm(module: SequenceNorm) -> FoldedNorm:
+    size = module.features
     return FoldedNorm(NormKind.NONE, torch.ones(size), torch.zeros(size))
 
 
 NORMS: EntryRegistry[Norm] = EntryRegistry("norm", Norm.of)
 NORMS.register("layer", Norm(SequenceNorm, _fold_layer_norm))
 NORMS.register("batch", Norm(SequenceBatchNorm, _fold_batch_norm))
-NORMS.register("none", Norm(NoNorm, fold_no_norm))
+NORMS.register("none", Norm(partial(SequenceNorm, make=_no_norm), _fold_no_norm))

@@ -18,7 +18,7 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS, Activation, Mixing
 from s4d_torch.nn.block import Block
 from s4d_torch.nn.method import Method
-from s4d_torch.nn.norm import NORMS, FoldedNorm, NoNorm, fold_no_norm
+from s4d_torch.nn.norm import NORMS, FoldedNorm
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.nn.state import ModelState
 from s4d_torch.ssm.discretization import bilinear_low_rank
@@ -207,7 +207,7 @@ def make_plan(model: Model, rate: float = 1.0) -> ModelPlan:
         model=model,
         encoder=_affine(encoder) if isinstance(encoder, nn.Linear) else encoder.weight.detach(),
         blocks=tuple(_block(block, config["norm"], rate) for block in model._each_block()),
-        norm=_folded(model.norm, config["norm"]),
+        norm=_folded(model.norm, config["norm"] if config["prenorm"] else "none"),
         decoder=tuple(_affine(layer) for layer in layers if isinstance(layer, nn.Linear)),
         activation=ACTIVATIONS[config["activation"]],
         mixing=MIXINGS[config["mixing"]],
@@ -226,8 +226,6 @@ def _affine(layer: nn.Linear) -> AffinePlan:
 
 
 def _folded(norm: nn.Module, name: str) -> FoldedNorm | None:
-    if isinstance(norm, NoNorm):  # also at the end of a model with norms after its layers
-        return fold_no_norm(norm)
     fold = NORMS[name].fold
     return None if fold is None else fold(norm)
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.model import SequenceModel
-from s4d_torch.nn.padding import zero_ends
 from s4d_torch.nn.plan import CHUNK, AffinePlan, BlockPlan, ModelPlan, SystemPlan
 from s4d_torch.nn.state import ModelState
 

@@ -10,10 +10,9 @@ from torch import Generator, Tensor, nn
 
 from s4d_torch._registry import Registry, unknown
 from s4d_torch.nn import validate
-from s4d_torch.nn.ends import check_input, compare_pairs, in_one_batch, read_input
+from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, read_input, zero_ends
 from s4d_torch.nn.model import ENCODERS, SequenceModel
 from s4d_torch.nn.norm import SequenceBatchNorm
-from s4d_torch.nn.padding import zero_ends
 from s4d_torch.nn.pretrained import Pretrained, configurable
 
 MODELS: Registry[type[Pretrained]] = Registry("model")

@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, max_pool1d, pad, relu
 
 from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool
+from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.norm import SequenceBatchNorm
-from s4d_torch.nn.padding import zero_ends
 
 STAGES = 4  # each shorter in time than the one before
 

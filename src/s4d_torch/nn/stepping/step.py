@@ -200,7 +200,7 @@ class _Machine:
         self._inlet = torch.from_numpy(self._input).view(shape)
         self._run = code.run
         self._arguments = (*self._constant, self._u, self._tokens, self._y)
-        used = ("run", "begin", "settle", "load", "unload")
+        used = ("run", "first_outputs", "catch_up", "load", "unload")
         _announce(self._warm_up, [getattr(code, name) for name in used])
 
     def _warm_up(self) -> None:
@@ -222,13 +222,13 @@ class _Machine:
         self._clock[:], self._clock[0] = self._ring.shape[3], 0
         self._ring[:] = 0
         np.copyto(self._spare, self._modes)
-        code.begin(tables.cells, tables.reads, self._spare, self._ring)
+        code.first_outputs(tables.cells, tables.reads, self._spare, self._ring)
 
     @property
     def state(self) -> ModelState:
         code, tables = _code(), self._tables
         np.copyto(self._spare, self._modes)
-        code.settle(self._clock, tables.cells, self._spare, self._ring, self._unused)
+        code.catch_up(self._clock, tables.cells, self._spare, self._ring, self._unused)
         layers = [np.empty(self._layer_shape) for _ in self._spare]
         for modes, factor, layer in zip(self._spare, tables.unscale, layers, strict=True):
             code.unload(modes, factor, layer)

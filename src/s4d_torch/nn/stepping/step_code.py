@@ -25,16 +25,16 @@ from s4d_torch.nn.stepping.activation_code import activate, gate
 from s4d_torch.nn.stepping.modes_code import (
     LANES,
     Array,
-    begin,
+    catch_up,
     compiled,
     entry,
+    first_outputs,
     load,
     refill,
-    settle,
     unload,
 )
 
-__all__ = ["LANES", "begin", "load", "run", "settle", "unload"]
+__all__ = ["LANES", "catch_up", "first_outputs", "load", "run", "unload"]
 
 ROWS, TOWERS, INPUTS, WIDTH, OUTPUTS, BLOCK = range(6)
 EMBEDDING, NORM, PRENORM, ACTIVATION, MIXING, MEAN, EXACT = range(6, 13)

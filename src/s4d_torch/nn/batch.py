@@ -1,4 +1,4 @@
-"""The two ends that all models share: what they read, and how a pair of sequences becomes one."""
+"""Batches of sequences: what a model reads, padding on the right, and pairs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,21 @@ import torch
 from torch import Tensor
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.padding import mask
+
+
+def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
+    """True where x (batch, length, ...) is inside its sequence; (batch, length, 1).
+
+    Pairs have lengths (batch, 2), x (batch, 2, length, ...) and a mask (batch, 2, length, 1).
+    """
+    lengths = torch.as_tensor(lengths, device=x.device)
+    place = torch.arange(x.shape[lengths.ndim], device=x.device)
+    return (place < lengths[..., None])[..., None]
+
+
+def zero_ends(x: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+    """x (batch, length, features) with zeros where sequences have ended."""
+    return x if lengths is None else torch.where(mask(lengths, x), x, 0.0)
 
 
 def check_input(
