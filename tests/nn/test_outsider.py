@@ -23,6 +23,11 @@ from s4d_torch.nn.norm import NORMS, FoldedNorm, Norm, NormKind
 from s4d_torch.nn.plan import ModelPlan
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.step import compiles
+from s4d_torch.ssm.constraint import CONSTRAINTS, Constraint
+from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete
+from s4d_torch.ssm.initialization import INITIALIZATIONS, Spectrum
+from s4d_torch.ssm.kernel import vandermonde
+from s4d_torch.ssm.state_space import KERNELS, Kernel, StateSpace
 
 SYMBOLS = 5
 
@@ -73,6 +78,30 @@ def of_model(registry: Registry[Any], name: str, entry: Any, **forms: bool) -> O
     return Outsider(registry, name, entry, {kind: name}, (f"--model.{kind}", name), **forms)
 
 
+def of_method(registry: Registry[Any], name: str, entry: Any, field: str | None = None) -> Outsider:
+    """A choice of the state space: compiled steps and exports are made from what it computes."""
+    kind = field or registry.kind
+    flags = (f"--method.{kind}", name)
+    return Outsider(registry, name, entry, {kind: name}, flags, compiled=True, onnx=True)
+
+
+def square_root(decay: Tensor) -> Tensor:
+    return (decay - 0.01).clamp(min=1e-4).sqrt()
+
+
+def events(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
+    """``A_bar = e^(dt A)``, ``B_bar = B``: a sample is an event, whatever the time between them."""
+    return Discrete(log_A=dt * A, B_now=B + 0 * A)
+
+
+def clustered(n: Tensor, d_state: int, generator: Generator | None) -> Tensor:
+    return torch.complex(-0.5 - 0 * n, 3 + 0.1 * n)
+
+
+def halved(space: StateSpace, length: int) -> Tensor:
+    return vandermonde(space.discrete(), space.C / 2, length, pairs=space.pairs)
+
+
 def onnx_softsign(graph: Any, x: str) -> str:
     return str(graph.op("Softsign", x))
 
@@ -88,8 +117,10 @@ OUTSIDERS = {
     "norm that folds": of_model(
         NORMS, "scale", Norm(Scale, Scale.folded), compiled=True, onnx=True
     ),
-    # a constraint, a discretisation, an initialisation and a kernel go here: their options are
-    # choices of a method, as in {"constraint": "square"} with ("--method.constraint", "square")
+    "constraint": of_method(CONSTRAINTS, "square", Constraint(lambda x: x * x + 0.01, square_root)),
+    "discretisation": of_method(DISCRETIZATIONS, "events", events),
+    "initialisation": of_method(INITIALIZATIONS, "clustered", Spectrum(clustered), field="init"),
+    "kernel": of_method(KERNELS, "halved", Kernel(halved, adjust=lambda _, step, C: (step, C / 2))),
 }
 
 

@@ -141,14 +141,7 @@ class Layer(Pretrained):
         """
         # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there.
         # A keyword and not a method of its own: hooks, such as those of FSDP, run on calls alone.
-        y, state = self.ssm(
-            u,
-            state,
-            lengths=lengths,
-            rate=rate,
-            return_state=return_state,
-            zero_padding=_zero_ends,
-        )
+        y, state = self.ssm._forward(u, state, lengths, rate, return_state, _zero_ends)
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", zero_ends(u, lengths))
         y = self.gate(self.output(self.dropout(self.activation(y))))
@@ -222,7 +215,11 @@ class S4D(Layer):
 
 @LAYERS.register("S4")
 class S4(Layer):
-    """The diagonal plus low-rank layer: Cauchy kernel, bilinear, HiPPO."""
+    """The diagonal plus low-rank layer: Cauchy kernel, bilinear, HiPPO.
+
+    The kernel is computed by Krylov doubling, which is matrix products only and several times
+    faster than Cauchy sums; ``layer.ssm.kernel(length, algorithm="cauchy")`` takes the sums.
+    """
 
     base = METHODS["s4"]
 

@@ -21,7 +21,6 @@ from s4d_torch.nn.method import Method
 from s4d_torch.nn.norm import NORMS, FoldedNorm
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.nn.state import ModelState
-from s4d_torch.ssm.discretization import bilinear_low_rank
 from s4d_torch.ssm.pairs import readout, to_real
 
 CHUNK = 64  # samples of one matrix product of an exported sequence; a power of 2
@@ -239,10 +238,11 @@ def _block(block: Block, norm: str, rate: float) -> BlockPlan:
 
 def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
     """The systems that look back and ahead: the one place that reads an SSM's own."""
-    system: Any = ssm._system(rate)
+    space = ssm._state_space(rate)
+    system: Any = space.system()
     kind: Literal["pairs", "real", "low rank"]
-    if ssm.method.structure == "dplr":
-        step = bilinear_low_rank(ssm.A, ssm.P, ssm.B, rate * ssm.dt[:, None])
+    if space.P is not None:
+        step = space.discrete_low_rank()
         kind, diagonal = "low rank", to_real(step.diagonal)
         left, right = to_real(step.left.mT).mT.contiguous(), readout(step.right) / 2
     else:

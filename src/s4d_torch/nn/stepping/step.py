@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from types import ModuleType
@@ -19,9 +16,7 @@ from s4d_torch.nn.plan import Model, ModelPlan, lacking, make_plan
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping import sampling
 from s4d_torch.nn.stepping.tables import StepTables, make_tables
-from s4d_torch.ssm.compiled.scan import available, compiled_module
-
-log = logging.getLogger(__name__)
+from s4d_torch.ssm.compiled.runtime import available, compiled_module, first_call
 
 BLOCK = 16  # samples between two runs of a mode; at most modes_code.MOST
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -201,7 +196,7 @@ class _Machine:
         self._run = code.run
         self._arguments = (*self._constant, self._u, self._tokens, self._y)
         used = ("run", "first_outputs", "catch_up", "load", "unload")
-        _announce(self._warm_up, [getattr(code, name) for name in used])
+        first_call("the step", self._warm_up, [getattr(code, name) for name in used])
 
     def _warm_up(self) -> None:
         """Compile all that a stream uses, by using it."""
@@ -266,7 +261,7 @@ class _Machine:
             found: bool = code.sample(*self._constant, following, temperature, top_k, *arrays)
             return found
 
-        _announce(lambda: run(draws[:0].numpy(), chosen[:0]), [code.sample])
+        first_call("the step", lambda: run(draws[:0].numpy(), chosen[:0]), [code.sample])
         if not run(draws.numpy(), chosen):
             raise sampling.not_numbers()
         return torch.from_numpy(chosen), torch.from_numpy(following)
@@ -316,16 +311,3 @@ def _as_tensor(u: np.ndarray[Any, Any]) -> Tensor:
 def _code() -> ModuleType:
     """The compiled code; slow to import, so not before it is used."""
     return compiled_module("s4d_torch.nn.stepping.step_code")
-
-
-def _announce(work: Any, parts: Sequence[Any]) -> None:
-    """Say so when the compiler was waited for; the next process finds the result on disk."""
-
-    def compiled() -> int:
-        return sum(sum(part.stats.cache_misses.values()) for part in parts)
-
-    before, began = compiled(), time.perf_counter()
-    work()
-    if compiled() > before:
-        seconds = time.perf_counter() - began  # a warning, which is seen unless it is turned off
-        log.warning("s4d_torch: compiled the step in %.1f s (kept on disk)", seconds)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from s4d_torch.nn.norm import FoldedNorm
 from s4d_torch.nn.plan import AffinePlan, ModelPlan, SystemPlan
-from s4d_torch.ssm.compiled.scan import compiled_module
+from s4d_torch.ssm.compiled.runtime import compiled_module
 from s4d_torch.ssm.pairs import to_complex
 
 TINY = 1e-200  # a mode that inputs hardly reach is scaled by this, not by its B

@@ -1,6 +1,6 @@
 """From stored parameters to the tables of the compiled scan, and back, in one pass over the modes.
 
-The same mathematics as ``constraint``, ``discretization`` and ``scan.make_blocks``, written out for
+The same mathematics as ``constraint``, ``discretization`` and ``scan.make_tables``, written out for
 one mode at a time; the tests hold both to each other. For short sequences the many small tensor
 operations of that path take longer than the scan itself. A rule or constraint without code here
 takes that path.
@@ -16,29 +16,28 @@ import math
 import numpy as np
 from numba import njit
 
-RULES = {"bilinear": 0, "zoh": 1, "foh": 2}
-CONSTRAINTS = {"exp": 0, "relu": 1, "softplus": 2, "identity": 3}
-FLOOR = 1e-4  # of the relu constraint
+from s4d_torch.ssm.constraint import EXP, FLOOR, RELU, SOFTPLUS
+from s4d_torch.ssm.discretization import BILINEAR, ZOH
 
 
 @njit(nogil=True, cache=True, inline="always")
 def decay_of(constraint, raw):  # type: ignore[no-untyped-def]
-    if constraint == 0:
+    if constraint == EXP:
         return math.exp(raw)
-    if constraint == 1:
+    if constraint == RELU:
         return max(raw, 0.0) + FLOOR
-    if constraint == 2:
+    if constraint == SOFTPLUS:
         return max(raw, 0.0) + math.log1p(math.exp(-abs(raw)))
     return raw
 
 
 @njit(nogil=True, cache=True, inline="always")
 def decay_slope(constraint, raw, decay):  # type: ignore[no-untyped-def]
-    if constraint == 0:
+    if constraint == EXP:
         return decay
-    if constraint == 1:
+    if constraint == RELU:
         return 1.0 if raw > 0 else 0.0
-    if constraint == 2:
+    if constraint == SOFTPLUS:
         return 1 / (1 + math.exp(-raw))
     return 1.0
 
@@ -73,14 +72,14 @@ def phi(z, exp_z):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
     """``A_bar``, and the factors of ``dt B`` that enter now and later."""
-    if rule == 0:
+    if rule == BILINEAR:
         w = reciprocal(1 - 0.5 * dt * A)
         return 2 * w - 1, w, (2 * w - 1) * w
     z = dt * A
     size = math.exp(z.real)
     a = complex(size * math.cos(z.imag), size * math.sin(z.imag))
     first, second, _, _ = phi(z, a)
-    if rule == 1:
+    if rule == ZOH:
         return a, first, a * first
     return a, second, first * first
 
@@ -88,7 +87,7 @@ def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     """The gradient with respect to ``dt A`` from those of :func:`discretize`."""
-    if rule == 0:
+    if rule == BILINEAR:
         w = reciprocal(1 - 0.5 * dt * A)
         g_w = 2 * g_a + g_now + (4 * w - 1).conjugate() * g_later
         return 0.5 * (w * w).conjugate() * g_w
@@ -96,7 +95,7 @@ def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     size = math.exp(z.real)
     a = complex(size * math.cos(z.imag), size * math.sin(z.imag))
     first, _, slope1, slope2 = phi(z, a)
-    if rule == 1:
+    if rule == ZOH:
         g = a.conjugate() * (g_a + first.conjugate() * g_later)
         return g + slope1.conjugate() * (g_now + a.conjugate() * g_later)
     g = a.conjugate() * g_a + slope2.conjugate() * g_now
@@ -119,10 +118,17 @@ def store_mode(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def blocks_forward(  # type: ignore[no-untyped-def]
-    low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry
+def through_powers(g, ac, n, M):  # type: ignore[no-untyped-def]
+    """The gradient of A_bar from those of its first three powers; ``ac`` is its conjugate."""
+    g1, g2 = complex(g[0, n], g[0, M + n]), complex(g[1, n], g[1, M + n])
+    return g1 + ac * (2 * g2 + 3 * ac * complex(g[2, n], g[2, M + n]))
+
+
+@njit(nogil=True, cache=True)
+def tables_forward(  # type: ignore[no-untyped-def]
+    low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry, first
 ):
-    """Fill the tables of channels low..high; see ``scan.Blocks`` for their layout.
+    """Fill the tables of channels low..high; see ``scan.ScanTables`` for their layout.
 
     options = (rule, constraint, pairs); decay, frequency (sets, modes); B (sets, modes, 2),
     C (H, modes, 2) and log_dt, D (H,), as stored.
@@ -139,7 +145,7 @@ def blocks_forward(  # type: ignore[no-untyped-def]
         for q in range(9 * S):
             tables[h, q] = 0
         for q in range(S):
-            drift[h, q] = carry[h, q] = 0
+            drift[h, q] = carry[h, q] = first[h, 0, q] = first[h, 1, q] = first[h, 2, q] = 0
         k0 = k1 = k2 = k3 = 0.0
         for n in range(modes):
             A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))
@@ -153,6 +159,10 @@ def blocks_forward(  # type: ignore[no-untyped-def]
             a2 = a * a
             power = a2 * a2
             tables[h, n], tables[h, M + n] = power.real, power.imag
+            first[h, 0, n], first[h, 0, M + n] = a.real, a.imag
+            first[h, 1, n], first[h, 1, M + n] = a2.real, a2.imag
+            third = a2 * a
+            first[h, 2, n], first[h, 2, M + n] = third.real, third.imag
             v = c
             r = b
             for j in range(4):
@@ -178,26 +188,11 @@ def blocks_forward(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def blocks_backward(  # type: ignore[no-untyped-def]
-    low,
-    high,
-    options,
-    rate,
-    decay,
-    frequency,
-    B,
-    C,
-    log_dt,
-    D,
-    g_tables,
-    g_kernel,
-    g_decay,
-    g_frequency,
-    g_B,
-    g_C,
-    g_log_dt,
-):
-    """The adjoint of :func:`blocks_forward`: gradients in float64, for channels low..high."""
+def tables_backward(  # type: ignore[no-untyped-def]
+    low, high, options, rate, decay, frequency, B, C, log_dt, D, g_tables, g_kernel, g_first,
+    g_decay, g_frequency, g_B, g_C, g_log_dt,
+):  # fmt: skip
+    """The adjoint of :func:`tables_forward`: gradients in float64, for channels low..high."""
     rule, constraint, pairs = options
     sets, modes = decay.shape
     channels = log_dt.shape[0]
@@ -229,6 +224,7 @@ def blocks_backward(  # type: ignore[no-untyped-def]
                 + bc * (r[1] + ac * (2 * r[2] + 3 * ac * r[3]))
                 + cc * bc * (k2 + 2 * ac * k3)
                 + 4 * ac * ac * ac * g_power
+                + through_powers(g_first[h], ac, n, M)
             )
             g_c += (dt * b0 * now).conjugate() * k0
             g_dt += store_mode(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from s4d_torch.nn.ssm import SSM
-from s4d_torch.ssm.compiled import pages
+from s4d_torch.ssm.compiled import runtime as pages
 
 
 @pytest.fixture
