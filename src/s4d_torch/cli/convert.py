@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from s4d_torch.deploy.official.files import OfficialFile, read_official, save_layer
+from s4d_torch.deploy.official.files import OfficialFile, read_official
 from s4d_torch.deploy.official.layer import read_layer
 from s4d_torch.deploy.official.model import is_model, read_model
 from s4d_torch.deploy.official.options import ModelOptions
@@ -57,8 +57,8 @@ class Convert:
             module.save_pretrained(self.out)
             load = "SequenceModel.from_pretrained"
         else:
-            save_layer(module, self.out)
-            load = "s4d_torch.deploy.load_layer"
+            module.save_pretrained(self.out)
+            load = "s4d_torch.Layer.from_pretrained"
         _say(console, f"wrote {self.out}; load it with {load}({str(self.out)!r})")
 
     def _check_layer_options(self) -> None:

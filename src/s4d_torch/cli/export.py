@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from s4d_torch._registry import unknown
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.cli.parsing import CommandError, DataDir, Switch, UsageError
 from s4d_torch.data import DataFolder, Dataset, Signature, default_root
 from s4d_torch.deploy.export.export import TOLERANCE, Exported, export_model
+from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
@@ -30,7 +32,7 @@ class Export:
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """the folder that 's4d train' made, or one of save_pretrained"""
-    to: Literal["onnx", "pt2"] = "onnx"
+    to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2}")] = "onnx"
     """ONNX, or an archive of torch.export"""
     out: Annotated[
         Path | None,
@@ -51,6 +53,8 @@ class Export:
     """print the facts of the export as a JSON object"""
 
     def run(self, console: Console) -> None:
+        if self.to not in FORMATS:
+            raise UsageError(unknown("format for --to", self.to, FORMATS))
         for name in ("rate", "tolerance"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"--{name} must be above 0, got {getattr(self, name)}")

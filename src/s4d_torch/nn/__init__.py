@@ -1,4 +1,8 @@
-"""Modules that own parameters: method -> ssm -> layer -> block -> model."""
+"""Modules that own parameters: method -> ssm -> layer -> block -> model.
+
+``activation`` and ``norm`` hold the choices around a state space, ``plan`` folds a model for
+``stepping`` and for exports, ``baselines`` are other models of the same calls.
+"""
 
 from s4d_torch.nn.block import Block
 from s4d_torch.nn.layer import DSS, S4, S4D, Layer

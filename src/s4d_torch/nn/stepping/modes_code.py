@@ -6,7 +6,7 @@ step would drift. Modes are scaled so that an input adds 1 to each.
 
 cells (layers, groups, modes, 4 + 4 rank, LANES) hold A_bar, then C A_bar^(K-1) as the row that is
 read with, then the low-rank terms; modes are (layers, rows, groups, modes, 2, LANES). The rest is
-explained in ``compiled_step``.
+explained in ``step_code``.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def advance_low_rank(cell: Array, state: Array, z: Array, samples: int) -> None:
 
 
 @entry
-def begin(cells: Array, reads: Array, modes: Array, ring: Array) -> None:
+def first_outputs(cells: Array, reads: Array, modes: Array, ring: Array) -> None:
     """What the modes send for the first K samples, with no inputs in the ring; spoils the modes.
 
     reads (layers, groups, modes, 2, LANES) is C, double.
@@ -193,7 +193,7 @@ def send(read: Array, state: Array, y: Array) -> None:
 
 
 @entry
-def settle(clock: Array, cells: Array, modes: Array, ring: Array, ahead: Array) -> None:
+def catch_up(clock: Array, cells: Array, modes: Array, ring: Array, ahead: Array) -> None:
     """Bring the modes up to now; ``ahead`` is for what they would send."""
     for layer in range(modes.shape[0]):
         for row in range(modes.shape[1]):

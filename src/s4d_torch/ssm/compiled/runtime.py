@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from _thread import allocate_lock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
@@ -75,14 +75,22 @@ def share(
 
 
 def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile before any thread runs, and say so; the next process finds the result on disk."""
-    began = time.perf_counter()
-    misses = sum(kernel.stats.cache_misses.values())
-    kernel(0, 0, *arguments)
-    if sum(kernel.stats.cache_misses.values()) > misses:
-        name = kernel.py_func.__qualname__.split(".")[0].removeprefix("make_")
+    """Before any thread runs."""
+    name = kernel.py_func.__qualname__.split(".")[0].removeprefix("make_")
+    first_call(name, lambda: kernel(0, 0, *arguments), [kernel])
+
+
+def first_call(what: str, call: Callable[[], object], functions: Sequence[Any]) -> None:
+    """Say so where the compiler was waited for; the next process finds the result on disk."""
+
+    def compiled() -> int:
+        return sum(sum(function.stats.cache_misses.values()) for function in functions)
+
+    before, began = compiled(), time.perf_counter()
+    call()
+    if compiled() > before:  # a warning, which is seen unless it is turned off
         seconds = time.perf_counter() - began
-        LOG.warning("s4d_torch: compiled %s in %.1f s (kept on disk)", name, seconds)
+        LOG.warning("s4d_torch: compiled %s in %.1f s (kept on disk)", what, seconds)
 
 
 # -- threads, woken without the detours of a future ------------------------------------------------
