@@ -14,12 +14,7 @@ from s4d_torch.data.files.npy import read_whole, stored_arrays
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
 from s4d_torch.data.task import Task
 from s4d_torch.data.user_files.arrays import sequence_offsets
-from s4d_torch.data.user_files.table import (
-    USUAL_NAMES,
-    is_nameless,
-    read_rows,
-    read_time,
-)
+from s4d_torch.data.user_files.table import USUAL_NAMES, is_nameless, read_rows, read_time
 
 BYTES = 256  # tokens of a model that reads text as it is in the file
 
