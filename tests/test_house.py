@@ -3,9 +3,11 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,7 @@ MODULES = {
         "convolution",
         "compiled",
         "recurrence",
+        "state_space",
         "engine",
     ],
     "nn": [
@@ -59,6 +62,7 @@ MODULES = {
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_MODULES = 18  # of a folder itself, with its __init__
 
 # An absolute path of somebody's machine; a URL has a host before its first single slash.
 MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|tmp|root|home|Users|opt)/")
@@ -91,12 +95,14 @@ def read_package() -> list[Module]:
 # ---- imports ----------------------------------------------------------------------------------
 
 
-def imported_names(module: Module) -> Iterator[tuple[int, str]]:
+def imported_names(
+    module: Module, nodes: Iterable[ast.AST] | None = None
+) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of all imports, wherever they stand: in functions, under TYPE_CHECKING.
 
     `from a import b` gives `a.b`, whether b is a module or not.
     """
-    for node in ast.walk(module.tree):
+    for node in ast.walk(module.tree) if nodes is None else nodes:
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, alias.name) for alias in names)
@@ -188,6 +194,36 @@ def may_import(name: str, target: str) -> bool:
     return other <= own
 
 
+def import_cycles(modules: Sequence[Module]) -> list[str]:
+    """Modules that import each other when they are loaded, in a circle."""
+    known = {module.name for module in modules}
+    graph = {
+        module.name: {
+            target
+            for _, name in imported_names(module, at_load(module.tree))
+            if (target := resolve(name, known)) is not None and target != module.name
+        }
+        for module in modules
+    }
+    sorter = TopologicalSorter(graph)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return [f"modules import each other: {' -> '.join(error.args[1])}"]
+    return []
+
+
+def at_load(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes outside of functions, and not for the type checker alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from at_load(node)
+
+
 # ---- sizes, docstrings, leaks -----------------------------------------------------------------
 
 
@@ -242,6 +278,19 @@ def report(problems: Iterable[str]) -> None:
 
 def test_each_module_imports_only_from_those_before_it() -> None:
     report(import_problems(read_package()))
+
+
+def test_no_modules_import_each_other() -> None:
+    report(import_cycles(read_package()))
+
+
+def test_no_folder_is_crowded() -> None:
+    rooms = Counter(module.name.rpartition(".")[0] for module in read_package())
+    report(
+        f"{room} has {count} modules, over {MAX_MODULES}: make a room of some of them"
+        for room, count in rooms.items()
+        if count > MAX_MODULES
+    )
 
 
 def test_no_file_and_no_function_is_long() -> None:
@@ -334,6 +383,15 @@ def test_an_import_against_the_order_is_found_at_the_root_and_in_folders(name: s
     assert import_problems(house(**{name: "from s4d_torch.cli import main"})) == [
         f"s4d_torch.{module}:1 imports s4d_torch.cli.__init__, which comes after it"
     ]
+
+
+def test_modules_that_import_each_other_are_found() -> None:
+    assert import_cycles(house()) == []
+    loop = {"data__digits": "from s4d_torch.data.own import f", "data__own": "from . import digits"}
+    (problem,) = import_cycles(house(**loop))
+    assert "s4d_torch.data.digits" in problem
+    late = {**loop, "data__own": "def f():\n    from . import digits"}
+    assert import_cycles(house(**late)) == []
 
 
 def test_modules_without_a_place_are_found() -> None:

@@ -100,9 +100,9 @@ def test_forward_keeps_no_graph() -> None:
 def test_the_sweep_makes_its_kernel_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kept system would hide the cost of the kernel."""
     made = []
-    original = SSM._kept
+    original = SSM._state_space
     monkeypatch.setattr(
-        SSM, "_kept", lambda self, *a: (made.append(self.training), original(self, *a))[1]
+        SSM, "_state_space", lambda self, *a: (made.append(self.training), original(self, *a))[1]
     )
     contenders.against_given()[OURS].build(replace(SHAPE, way=FORWARD))()
     assert all(made)

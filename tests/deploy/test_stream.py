@@ -125,7 +125,7 @@ def test_small_chunks_step_and_large_ones_do_not(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("s4d_torch.ssm.compiled.scan._INSTALLED", False)
+    monkeypatch.setattr("s4d_torch.ssm.compiled.runtime._INSTALLED", False)
     for pooling in ("none", "mean"):
         model = model_of(pooling=pooling)
         u = samples(model)

@@ -9,12 +9,13 @@ import pytest
 from s4d_torch import Method
 from s4d_torch.nn.block import NORMS
 from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS
-from s4d_torch.nn.method import KERNELS, STRUCTURES
+from s4d_torch.nn.method import STRUCTURES
 from s4d_torch.nn.model import ENCODERS, POOLINGS
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.hippo import HIPPO
 from s4d_torch.ssm.initialization import B_STARTS, C_STARTS, INITIALIZATIONS
+from s4d_torch.ssm.state_space import KERNELS
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = {

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from s4d_torch import DSS, METHODS, S4, S4D, SSM, Block, Layer, Method, SequenceModel
-from s4d_torch.nn.method import KERNELS, STRUCTURES
+from s4d_torch.nn.method import STRUCTURES
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.state_space import KERNELS
 
 BATCH, LENGTH, D_INPUT, D_MODEL, D_STATE = 2, 5, 3, 4, 8
 

@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.export import Dim, export
 from torch.testing import assert_close
 
 from s4d_torch import DSS, METHODS, S4, S4D, SSM, Layer, SequenceModel
+from s4d_torch.ssm.state_space import StateSpace
 
 LENGTH, D_MODEL = 70, 4
 Module = Layer | SequenceModel
@@ -342,21 +344,21 @@ def test_the_cache_knows_length_and_rate() -> None:
         assert_close(layer(u, rate=rate), copy.deepcopy(layer)(u, rate=rate), rtol=0, atol=0)
 
 
-def counted(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one with each kernel that is computed."""
-    calls, compute = [], layer.ssm._kernel
+    calls, compute = [], StateSpace._kernel
 
-    def counting(length: int, rate: float) -> Tensor:
+    def counting(space: StateSpace, length: int, algorithm: str | None) -> Tensor:
         calls.append(length)
-        return compute(length, rate)
+        return compute(space, length, algorithm)
 
-    monkeypatch.setattr(layer.ssm, "_kernel", counting)
+    monkeypatch.setattr(StateSpace, "_kernel", counting)
     return calls
 
 
 def test_the_cache_is_for_evaluation_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = S4D(D_MODEL, 8, generator=seed())
-    calls = counted(layer, monkeypatch)
+    calls = counted(monkeypatch)
     for train, grad, expected in [(True, True, 3), (True, False, 3), (False, True, 3)]:
         calls.clear()
         layer.train(train)
@@ -385,6 +387,26 @@ def test_a_cached_kernel_does_not_block_gradients() -> None:
 def test_the_cache_stays_small() -> None:
     layer = S4D(D_MODEL, 8, generator=seed()).eval()
     with torch.no_grad():
-        for length in range(1, 20):
-            layer.ssm.kernel(length)
-    assert len(layer.ssm._made) <= 4
+        for rate in range(1, 10):
+            for length in range(1, 20):
+                layer.ssm.kernel(length, rate=float(rate))
+    spaces = layer.ssm._kept[1].values()
+    assert len(spaces) <= 4
+    assert all(space.memory is not None and len(space.memory) <= 4 for space in spaces)
+
+
+def test_many_threads_share_a_layer_in_evaluation() -> None:
+    """More rates and lengths than are kept, at the same time."""
+    layer = S4D(2, 8, generator=seed()).eval()
+    asked = [(length, rate) for length in (8, 9, 10) for rate in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    with torch.no_grad():
+        expected = {key: layer.ssm.kernel(key[0], rate=key[1]) for key in asked}
+
+    @torch.no_grad()
+    def work(start: int) -> None:
+        for k in range(200):
+            length, rate = asked[(start + k) % len(asked)]
+            assert torch.equal(layer.ssm.kernel(length, rate=rate), expected[length, rate])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,10 +12,11 @@ from torch.testing import assert_close
 from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
 from s4d_torch.ssm import engine
-from s4d_torch.ssm.compiled import direct, scan
-from s4d_torch.ssm.compiled import stored as fused
+from s4d_torch.ssm.compiled import direct, runtime, scan
+from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.engine import ENGINES
+from s4d_torch.ssm.state_space import StateSpace
 
 CPU = torch.device("cpu")
 BARS = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -23,7 +24,7 @@ LENGTHS = (1, 3, 4, 30, 256, 259, 600)
 METHODS_CAUSAL = [m.replace(softmax_length=40) for m in legal_methods()]
 
 needs_numba = pytest.mark.skipif(
-    not scan.available(CPU, torch.float32), reason="the compiled scan needs numba"
+    not runtime.available(CPU, torch.float32), reason="the compiled scan needs numba"
 )
 
 
@@ -139,27 +140,26 @@ def test_float32_keeps_its_bar_term_by_term(bidirectional: bool) -> None:
     agree(results[0][2:], results[1][2:], 1e-4)
 
 
-def source(diagonal: bool = True) -> engine.Source:
-    """What decides about an engine; it is not asked for more."""
-    unasked: Callable[..., Any] = lambda *_: pytest.fail("nothing is to be made")  # noqa: E731
-    return engine.Source(diagonal, True, unasked, unasked, unasked, torch.zeros(2))
+def space(structure: str = "diagonal") -> StateSpace:
+    kernel = "vandermonde" if structure == "diagonal" else "cauchy"
+    return SSM(2, 4, structure=structure, kernel=kernel)._state_space(1.0)
 
 
 def test_auto_takes_what_stands_in() -> None:
-    u, dense = torch.zeros(8, 4, 2), source(diagonal=False)
-    assert engine.choose("fft", source(), u) == "fft"
+    u, dense = torch.zeros(8, 4, 2), space("dplr")
+    assert engine.choose("fft", space(), u) == "fft"
     assert engine.choose("scan", dense, u) == "chunk"
     assert engine.choose("auto", dense, u) == "chunk"
     assert engine.choose("auto", dense, u, carried=False) == "fft"
-    assert engine.choose("auto", source(), torch.zeros(1, 4, 2, device="meta")) == "fft"
-    assert engine.choose("scan", source(), u.half()) == "chunk"
-    assert engine.choose("direct", source(), u.half()) == "fft"
+    assert engine.choose("auto", space(), torch.zeros(1, 4, 2, device="meta")) == "fft"
+    assert engine.choose("scan", space(), u.half()) == "chunk"
+    assert engine.choose("direct", space(), u.half()) == "fft"
 
 
 @needs_numba
 def test_auto_takes_the_fastest() -> None:
     def auto(batch: int, length: int, *, carried: bool = False) -> str:
-        return engine.choose("auto", source(), torch.zeros(batch, length, 2), carried=carried)
+        return engine.choose("auto", space(), torch.zeros(batch, length, 2), carried=carried)
 
     assert auto(engine.MANY, engine.SHORT) == "direct"
     assert auto(engine.MANY, engine.SHORT, carried=True) == "scan"
@@ -167,14 +167,14 @@ def test_auto_takes_the_fastest() -> None:
         assert auto(engine.MANY, engine.SHORT) == "scan"
     assert auto(engine.MANY, engine.SHORT + 1) == "scan"
     assert auto(1, engine.SHORT) == "scan"
-    assert engine.choose("direct", source(), torch.zeros(1, direct.LONGEST + 1, 2)) == "fft"
+    assert engine.choose("direct", space(), torch.zeros(1, direct.LONGEST + 1, 2)) == "fft"
 
 
 def test_plain_torch_takes_over_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     ssm = SSM(3, 6, dtype=torch.float64, generator=seeded())
     expected = everything(ssm, 30)
-    monkeypatch.setattr(scan, "_probe_numba", lambda: False)
-    assert engine.choose("scan", source(), torch.zeros(1, 4, 2)) == "chunk"
+    monkeypatch.setattr(runtime, "_probe_numba", lambda: False)
+    assert engine.choose("scan", space(), torch.zeros(1, 4, 2)) == "chunk"
     for chosen in ("auto", "scan", "direct"):
         agree(everything(with_engine(ssm, chosen), 30), expected, 1e-10)
 
@@ -182,56 +182,63 @@ def test_plain_torch_takes_over_without_numba(monkeypatch: pytest.MonkeyPatch) -
 # -- the compiled operators ----------------------------------------------------------------------
 
 
+def plain_tables(ssm: SSM, rate: float) -> scan.ScanTables:
+    """By plain torch, as for a constraint without compiled code."""
+    space = ssm._state_space(rate)
+    return replace(space, constraint=replace(space.constraint, code=None)).tables()
+
+
+def learned(tables: scan.ScanTables) -> list[Tensor]:
+    """What gradients go through."""
+    return [tables.tables, tables.kernel, tables.powers]
+
+
 @needs_numba
 @pytest.mark.parametrize("init", ["lin", "real"])
 @pytest.mark.parametrize("n_ssm", [1, 2, 4])
-@pytest.mark.parametrize("constraint", fused.CONSTRAINTS)
-@pytest.mark.parametrize("rule", fused.RULES)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize("rule", DISCRETIZATIONS)
 def test_fused_tables_are_those_of_plain_torch(
     rule: str, constraint: str, n_ssm: int, init: str
 ) -> None:
-    assert rule in DISCRETIZATIONS
     method = Method(init=init, discretization=rule, constraint=constraint, n_ssm=n_ssm)
     ssm = SSM(4, 6, method=method, dtype=torch.float64, generator=seeded())
-    plain = ssm._diagonal_system(1.5, ssm.C).blocks(ssm.D, torch.float64)
-    direct = ssm._make_blocks(1.5)
-    weights = [draw(*x.shape, seed=k) for k, x in enumerate(plain[:2])]
-    for made in (plain, direct):
-        assert_close(made.drift, plain.drift, rtol=0, atol=1e-13)
-    agree([*direct[:2]], [*plain[:2]], 1e-14)
+    fused, plain = ssm._state_space(1.5).tables(), plain_tables(ssm, 1.5)
+    weights = [draw(*x.shape, seed=k) for k, x in enumerate(learned(plain))]
+    assert_close(fused.drift, plain.drift, rtol=0, atol=1e-13)
+    agree(learned(fused), learned(plain), 1e-14)
     parameters = list(ssm.parameters())
 
-    def gradients(blocks: scan.Blocks) -> list[Tensor]:
-        loss = sum((x * w).sum() for x, w in zip(blocks[:2], weights, strict=True))
+    def gradients(tables: scan.ScanTables) -> list[Tensor]:
+        loss = sum((x * w).sum() for x, w in zip(learned(tables), weights, strict=True))
         return list(torch.autograd.grad(loss, parameters))
 
-    agree(gradients(direct), gradients(plain), 1e-11)
+    agree(gradients(fused), gradients(plain), 1e-11)
 
 
 @needs_numba
 @pytest.mark.parametrize("size", [1e-8, 1e-4, 0.4, 0.6, 3.0, 1e3])
 def test_fused_tables_from_tiny_to_huge_steps(size: float) -> None:
     """Where the rules change from a series to a quotient, and where they could lose digits."""
-    for rule in fused.RULES:
+    for rule in DISCRETIZATIONS:
         method = Method(init="lin", discretization=rule, dt_min=size, dt_max=size)
         ssm = SSM(2, 6, method=method, dtype=torch.float64, generator=seeded())
-        plain = ssm._diagonal_system(1.0, ssm.C).blocks(ssm.D, torch.float64)
-        agree([*ssm._make_blocks(1.0)[:2]], [*plain[:2]], 1e-13)
+        agree(learned(ssm._state_space(1.0).tables()), learned(plain_tables(ssm, 1.0)), 1e-13)
 
 
 @needs_numba
 def test_operators_are_ordinary_operators() -> None:
     """torch's own check: schema, fake tensors, autograd registration."""
     ssm = SSM(3, 6, generator=seeded())
-    blocks = [x.detach() for x in ssm._make_blocks(1.0)]
+    tables = [x.detach() for x in ssm._state_space(1.0).tables()[:4]]
     u, start = draw(2, 9, 3, dtype=torch.float32), torch.zeros(2, 3, 16)
     stops = torch.tensor([2, 1])
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    scan_arguments = (u.requires_grad_(), *blocks, start, stops, 0)
+    scan_arguments = (u.requires_grad_(), *tables, start, stops, 0)
     torch.library.opcheck(torch.ops.s4d_torch.scan.default, scan_arguments, test_utils=tests)
     stored = (ssm.raw_decay, ssm.frequency, ssm.raw_B, ssm.raw_C, ssm.log_dt, ssm.D)
     torch.library.opcheck(
-        torch.ops.s4d_torch.blocks.default, ([0, 0, 1], 1.0, *stored), test_utils=tests
+        torch.ops.s4d_torch.scan_tables.default, ([0, 0, 1], 1.0, *stored), test_utils=tests
     )
     K = ssm.kernel(u.shape[1])
     torch.library.opcheck(torch.ops.s4d_torch.direct.default, (u, K, 0), test_utils=tests)
@@ -240,7 +247,7 @@ def test_operators_are_ordinary_operators() -> None:
 
 @needs_numba
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "SERIAL", 0)
+    monkeypatch.setattr(runtime, "SERIAL", 0)
     ssm, before = SSM(40, 8, generator=seeded()), torch.get_num_threads()
     try:
         results = []
@@ -266,7 +273,7 @@ def test_nan_and_infinity_come_through(bad: float) -> None:
 
 
 @needs_numba
-def test_compiling_is_announced_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_compiling_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[tuple[int, int]] = []
 
     class Kernel:
@@ -281,6 +288,6 @@ def test_compiling_is_announced_once(capfd: pytest.CaptureFixture[str]) -> None:
 
     kernel = Kernel()
     for _ in range(2):
-        scan.share(kernel, 3, 0, (), (torch.zeros(1),))
+        runtime.share(kernel, 3, 0, (), (torch.zeros(1),))
     assert calls == [(0, 0), (0, 3), (0, 3)]
-    assert capfd.readouterr().err.count("compiled SSM") == 1
+    assert caplog.text.count("compiled SSM") == 1

@@ -8,7 +8,7 @@ from mpmath import expm1 as mp_expm1
 from mpmath import mp, mpc
 from torch.testing import assert_close
 
-from s4d_torch import SSM, Method
+from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
 from s4d_torch.ssm import convolution, discretization, initialization, kernel, recurrence
 from s4d_torch.ssm.constraint import CONSTRAINTS, FLOOR
@@ -257,6 +257,24 @@ def test_cauchy_is_the_dense_kernel_at_any_rank(rank: int, length: int) -> None:
         assert_close(K[h], torch.stack(expected), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("init", ["legs", "legt", "fout"])
+@pytest.mark.parametrize("length", [1, 2, 33, 256])
+def test_a_dplr_layer_by_cauchy_sums(init: str, length: int) -> None:
+    """Asked for by its name; without one it is Krylov doubling, and the same kernel."""
+    ssm = SSM(3, 8, method=METHODS["s4"], init=init, dtype=torch.float64)
+    expected = ssm.kernel(length, algorithm="krylov")
+    assert_close(ssm.kernel(length), expected, rtol=0, atol=0)
+    scale = float(expected.detach().abs().max())
+    assert_close(ssm.kernel(length, algorithm="cauchy"), expected, rtol=0, atol=1e-9 * scale)
+
+
+def test_an_algorithm_there_is_not() -> None:
+    with pytest.raises(ValueError, match="unknown algorithm 'cauchi'; did you mean 'cauchy'"):
+        SSM(2, 4, method=METHODS["s4"]).kernel(8, algorithm="cauchi")
+    with pytest.raises(ValueError, match="kernel 'vandermonde' has one algorithm only"):
+        SSM(2, 4).kernel(8, algorithm="cauchy")
+
+
 def test_cauchy_takes_nodes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     ssm = SSM(3, 8, structure="dplr", kernel="cauchy", init="legt", dtype=torch.float64)
     whole = ssm.kernel(100)
@@ -330,7 +348,7 @@ def test_fast_length_is_the_next_smooth_number() -> None:
 def test_scan_does_not_depend_on_the_chunk(chunk: int) -> None:
     ssm = SSM(2, 8, dtype=torch.float64)
     u = torch.randn(3, 2, 50, dtype=torch.float64)
-    system, start = ssm._system(1.0), torch.randn(3, 2, 8, dtype=torch.float64)
+    system, start = ssm._state_space(1.0).system(), torch.randn(3, 2, 8, dtype=torch.float64)
     y, end = recurrence.scan(system, u, start, chunk=chunk)
     y_all, end_all = recurrence.scan(system, u, start, chunk=50)
     assert_close(y, y_all, rtol=0, atol=1e-12)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from s4d_torch.ssm.compiled.threads import run_in_threads
+from s4d_torch.ssm.compiled.runtime import run_in_threads
 
 
 def test_every_part_runs_once_and_the_first_in_this_thread() -> None:

@@ -17,7 +17,7 @@ from s4d_torch._registry import unknown
 from s4d_torch.bench import plot, report
 from s4d_torch.bench.measure import Record, Stopwatch, machine, threads
 from s4d_torch.bench.work import QUICK, WORKS, Sizes
-from s4d_torch.training.memory import keep_freed_memory
+from s4d_torch.training.run import keep_freed_memory
 
 PICTURE = "performance.png"
 

@@ -20,8 +20,8 @@ from s4d_torch.data.tasks.digits import load_digits
 from s4d_torch.nn.method import METHODS
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.nn.ssm import SSM
-from s4d_torch.paper.report.chart import Line, legend, line_chart
-from s4d_torch.paper.report.page import Page
+from s4d_torch.paper.report import Chart, Code, Heading, Line, Page, Paragraph
+from s4d_torch.paper.report import Table as PageTable
 from s4d_torch.training import Config, Progress, Reporter, Run, default_config, train_on
 from s4d_torch.training.build import build_model
 
@@ -128,17 +128,7 @@ def _rows(runs: dict[str, Run]) -> list[list[str]]:
 
 def report(runs: dict[str, Run]) -> Page:
     """The table, the learning curves and what the layers have learned, as a page."""
-    page = Page("Digits, pixel by pixel")
-    first = next(iter(runs.values()))
-    seed = first.config.training.seed
-    page.paragraph(
-        f"Handwritten digits of 8x8 pixels, read as sequences of {PIXELS} numbers; one run of each "
-        f"model, seed {seed}. A difference of a point is three of the 359 test digits."
-    )
-    page.heading("Results")
-    header = ["model", "test accuracy", "parameters", "seconds"]
-    page.table(header, _rows(runs), "Accuracy of the weights that did best on the validation set")
-    page.heading("Learning curves")
+    seed = next(iter(runs.values())).config.training.seed
     curves = [
         Line(
             name,
@@ -147,25 +137,30 @@ def report(runs: dict[str, Run]) -> Page:
         )
         for name, run in runs.items()
     ]
-    chart = line_chart(
-        curves,
-        x_label="epoch",
-        y_label="validation accuracy",
-        title="Validation accuracy after each epoch",
-        percent=True,
-    )
-    page.figure(chart, "Validation accuracy after each epoch", legend(list(runs)))
-    page.heading("Kernels")
-    page.paragraph(
-        "A state space layer is a convolution. These are the kernels of the first features of "
-        "S4D-LegS's first layer, at the start and as learned."
-    )
-    for caption, model in _before_and_after(runs["S4D-LegS"]).items():
-        page.figure(_kernels(model, caption), caption, legend(_features()))
-    page.heading("Machine and command")
+    header = ["model", "test accuracy", "parameters", "seconds"]
+    caption = "Accuracy of the weights that did best on the validation set"
+    learning = "Validation accuracy after each epoch"
     machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
-    page.paragraph(f"{machine}, {torch.get_num_threads()} thread(s)")
-    page.code("s4d demo")
+    page = Page("Digits, pixel by pixel")
+    page.add(
+        Paragraph(
+            f"Handwritten digits of 8x8 pixels, read as sequences of {PIXELS} numbers; one run of "
+            f"each model, seed {seed}. A difference of a point is three of the 359 test digits."
+        ),
+        Heading("Results"),
+        PageTable(header, _rows(runs), caption),
+        Heading("Learning curves"),
+        Chart(curves, "epoch", "validation accuracy", learning, percent=True),
+        Heading("Kernels"),
+        Paragraph(
+            "A state space layer is a convolution. These are the kernels of the first features of "
+            "S4D-LegS's first layer, at the start and as learned."
+        ),
+        *(_kernels(model, when) for when, model in _before_and_after(runs["S4D-LegS"]).items()),
+        Heading("Machine and command"),
+        Paragraph(f"{machine}, {torch.get_num_threads()} thread(s)"),
+        Code("s4d demo"),
+    )
     return page
 
 
@@ -173,18 +168,14 @@ def _before_and_after(run: Run) -> dict[str, Pretrained]:
     return {"At the start": build_model(run.config, run.signature), "Learned": run.model}
 
 
-def _features() -> list[str]:
-    return [f"feature {i}" for i in range(SHOWN)]
-
-
-def _kernels(model: Pretrained, caption: str) -> str:
+def _kernels(model: Pretrained, caption: str) -> Chart:
     first = next(module for module in model.modules() if isinstance(module, SSM))
     kernels = first.kernel(PIXELS).detach()[:SHOWN]
     lines = [
-        Line(name, list(range(PIXELS)), kernel.tolist())
-        for name, kernel in zip(_features(), kernels, strict=True)
+        Line(f"feature {i}", list(range(PIXELS)), kernel.tolist())
+        for i, kernel in enumerate(kernels)
     ]
-    return line_chart(lines, x_label="samples ago", y_label="weight", title=f"Kernels: {caption}")
+    return Chart(lines, "samples ago", "weight", caption, title=f"Kernels: {caption}")
 
 
 # -- progress --------------------------------------------------------------------------------------

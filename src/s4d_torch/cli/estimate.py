@@ -31,8 +31,8 @@ from s4d_torch.data import TASKS, DataFolder, Dataset, MissingDataError, Sequenc
 from s4d_torch.training import METRICS, Config, Progress, Reporter, train_on
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
+from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import predict
-from s4d_torch.training.processes import local_device
 from s4d_torch.training.run import load_dataset
 
 # Steps to measure; the first, in which torch loads much of itself, does not count.

@@ -30,9 +30,9 @@ from s4d_torch.cli.train import check_device, found_task, load
 from s4d_torch.data import DataFolder, Dataset, Signature, Split, default_root
 from s4d_torch.data.tasks.symbols import counted_bits
 from s4d_torch.training import METRICS, Config, Run
+from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import Evaluation, predict, score
-from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.processes import local_device
+from s4d_torch.training.run_folder import RunFolder
 
 FITTING = ("kind", "tokens", "towers", "features")  # what has to be as in training
 MOST_CLASSES = 12  # of which a table shows what was taken for what

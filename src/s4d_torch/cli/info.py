@@ -20,10 +20,10 @@ from s4d_torch.cli.summary import count, method_name, model_line, signature_line
 from s4d_torch.cli.timescales import QUANTILES, Spectrum, save_picture, spectra
 from s4d_torch.nn.method import Method
 from s4d_torch.nn.ssm import SSM
-from s4d_torch.paper.figures.draw import FORMATS
+from s4d_torch.paper.figures import FORMATS
 from s4d_torch.training import METRICS, Run
 from s4d_torch.training.build import build_model
-from s4d_torch.training.folder import ENVIRONMENT
+from s4d_torch.training.run_folder import ENVIRONMENT
 
 WIDTH = 7
 MEASURES = ("dt", "time_constant", "frequency")

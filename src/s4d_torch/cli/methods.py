@@ -8,11 +8,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from s4d_torch.nn.method import KERNELS, METHODS, STRUCTURES
+from s4d_torch.nn.method import METHODS, STRUCTURES
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.hippo import HIPPO
 from s4d_torch.ssm.initialization import INITIALIZATIONS
+from s4d_torch.ssm.state_space import KERNELS
 
 COLUMNS = ("structure", "kernel", "discretization", "constraint", "train_B", "init")
 

@@ -20,7 +20,7 @@ from s4d_torch.cli.train import check_device
 from s4d_torch.data import TASKS
 from s4d_torch.data.user_files import Item, read_items
 from s4d_torch.training import Run
-from s4d_torch.training.processes import local_device
+from s4d_torch.training.distributed import local_device
 from s4d_torch.training.run import predict_sequences
 
 

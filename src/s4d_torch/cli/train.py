@@ -32,11 +32,10 @@ from s4d_torch.nn.method import METHODS
 from s4d_torch.training import METRICS, Config, default_config, train_on
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
-from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.memory import keep_freed_memory
-from s4d_torch.training.processes import local_device
-from s4d_torch.training.progress import Reporter, Reporters
-from s4d_torch.training.run import default_folder, load_dataset
+from s4d_torch.training.distributed import local_device
+from s4d_torch.training.reporter import Reporter, Reporters
+from s4d_torch.training.run import default_folder, keep_freed_memory, load_dataset
+from s4d_torch.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     Preset = str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import torch
 from torch import Generator, Tensor, nn
@@ -12,17 +12,12 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import initialization, recurrence
-from s4d_torch.ssm.compiled.scan import Blocks, available
-from s4d_torch.ssm.compiled.stored import stored_blocks, stored_kernel, supports
-from s4d_torch.ssm.constraint import CONSTRAINTS
-from s4d_torch.ssm.discretization import DISCRETIZATIONS, Discrete, bilinear_low_rank
-from s4d_torch.ssm.engine import ENGINES, Source, run, run_both_ways
-from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
-from s4d_torch.ssm.pairs import readout, to_real
-from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
+from s4d_torch.ssm.constraint import CONSTRAINTS, Constraint
+from s4d_torch.ssm.discretization import DISCRETIZATIONS, Rule
+from s4d_torch.ssm.engine import ENGINES, run, run_both_ways
+from s4d_torch.ssm.state_space import KERNELS, Kernel, StateSpace, double_dtype
 
-T = TypeVar("T")
-CACHED = 4  # systems and kernels kept in evaluation
+CACHED = 4  # sampling rates whose state spaces are kept in evaluation
 
 
 class SSM(nn.Module):
@@ -34,8 +29,8 @@ class SSM(nn.Module):
     part in ``.to(float64)`` and are refused by safetensors and some optimisers.
 
     A bidirectional module has a second C for the kernel that looks ahead, (2, d_model, modes).
-    ``engine`` names how a sequence is run (``auto``, ``fft``, ``chunk`` or ``scan``); the answer is
-    the same.
+    ``engine`` names how a sequence is run (``auto``, or one of :mod:`s4d_torch.ssm.engine`); the
+    answer is the same.
     """
 
     raw_decay: Tensor  # (n_ssm, modes), -Re(A) behind its constraint
@@ -84,8 +79,8 @@ class SSM(nn.Module):
         }
         with torch.device("cpu"):  # also where the default device is another one, such as meta
             self._initialize(generator, factory)
-        self._seen: list[Tensor] = []
-        self._made: dict[tuple[str, int, float], Any] = {}
+        self._choices = _look_up(self.method)
+        self._kept: tuple[list[Tensor], dict[float, StateSpace]] = ([], {})
 
     def _initialize(self, generator: Generator | None, factory: dict[str, Any]) -> None:
         """Draw every parameter in double precision, in one order, then store it raw."""
@@ -134,125 +129,92 @@ class SSM(nn.Module):
     @property
     def A(self) -> Tensor:
         """The diagonal of A (Lambda for DPLR), (d_model, modes)."""
-        decay = CONSTRAINTS[self.method.constraint].forward(_double(self.raw_decay))
-        imag = _double(self.frequency) if self.method.pairs else torch.zeros_like(decay)
-        return self._per_channel(torch.complex(-decay, imag))
+        return self._stored(1.0).A
 
     @property
     def B(self) -> Tensor:
         """(d_model, modes)."""
-        return self._per_channel(self._from_stored(self.raw_B))
+        return self._stored(1.0).B
 
     @property
     def C(self) -> Tensor:
         """(d_model, modes), or (2, d_model, modes) if bidirectional."""
-        return self._from_stored(self.raw_C)
+        return self._stored(1.0).C
 
     @property
     def P(self) -> Tensor:
         """The low-rank term of a DPLR system, (d_model, rank, modes)."""
-        if self.method.structure != "dplr":
+        P = self._stored(1.0).P
+        if P is None:
             raise AttributeError("only structure 'dplr' has a low-rank term P")
-        return self._per_channel(self._from_stored(self.raw_P))
+        return P
 
     @property
     def dt(self) -> Tensor:
         """The step size of each channel, (d_model,)."""
-        return _double(self.log_dt).exp()
-
-    def _per_channel(self, x: Tensor) -> Tensor:
-        """Copies of A, B serve neighbouring channels: (n_ssm, ...) -> (d_model, ...)."""
-        return x.repeat_interleave(self.d_model // self.n_ssm, dim=0)
+        return self._stored(1.0).dt
 
     def _to_stored(self, x: Tensor) -> Tensor:
         return torch.view_as_real(x).clone() if self.method.pairs else x.real.clone()
 
-    def _from_stored(self, raw: Tensor) -> Tensor:
-        raw = _double(raw)
-        if self.method.pairs:
-            return torch.complex(raw[..., 0], raw[..., 1])
-        return torch.complex(raw, torch.zeros_like(raw))
-
-    # -- kernel and step ---------------------------------------------------------------------
-
-    def kernel(self, length: int, *, rate: float = 1.0) -> Tensor:
-        """The discrete kernel K, (d_model, length) real; bidirectional: (2, d_model, length)."""
-        validate.positive_integer("length", length)
-        validate.sampling_rate(rate)
-        return self._kept(("kernel", length, rate), lambda: self._kernel(length, rate))
-
-    def _kernel(self, length: int, rate: float) -> Tensor:
-        if self._has_compiled_kernel:
-            rule, constraint = self.method.discretization, self.method.constraint
-            frequency = self.frequency if self.method.pairs else None
-            stored = (self.raw_decay, frequency, self.raw_B, self.raw_C, self.log_dt)
-            return stored_kernel(rule, constraint, rate, length, *stored)
-        C, pairs = self.C, self.method.pairs
-        if self.method.structure == "dplr":
-            step = bilinear_low_rank(self.A, self.P, self.B, rate * self.dt[:, None])
-            K = krylov(dense(step), to_real(step.B_now), readout(C), length)
-        elif self.method.kernel == "cauchy":
-            A, B, dt = self.A, self.B, rate * self.dt[:, None]
-            P = torch.zeros_like(B)[:, None]
-            K = cauchy(A, P, B, C, dt, bilinear_low_rank(A, P, B, dt), length)
-        elif self.method.kernel == "softmax":
-            K = softmax(self._discrete(rate), C, self._horizon, length, pairs=pairs)
-        else:
-            K = vandermonde(self._discrete(rate), C, length, pairs=pairs)
-        return K.to(self._compute_dtype)
-
-    @property
-    def _has_compiled_kernel(self) -> bool:
-        """In float64 the powers need more care than the compiled code takes."""
-        method = self.method
-        return (
-            method.kernel == "vandermonde"
-            and supports(method.discretization, method.constraint)
-            and self.raw_C.dtype == torch.float32
-            and available(self.raw_C.device, torch.float32)
+    def _stored(self, rate: float, memory: dict[Any, Any] | None = None) -> StateSpace:
+        return StateSpace(
+            *self._choices,
+            self.method.softmax_length,
+            rate,
+            self.raw_decay,
+            getattr(self, "frequency", None),
+            self.raw_B,
+            self.raw_C,
+            self.log_dt,
+            self.D,
+            getattr(self, "raw_P", None),
+            memory,
         )
 
-    def _discrete(self, rate: float) -> Discrete:
-        rule = DISCRETIZATIONS[self.method.discretization]
-        return rule(self.A, self.B, rate * self.dt[:, None])
+    def _state_space(self, rate: float) -> StateSpace:
+        """What the engines work with; in evaluation without gradients, kept until a parameter
+        changes, with all that was made of it.
 
-    @property
-    def _horizon(self) -> Tensor:
-        """``A dt L`` of a softmax kernel: a span of time, so no change of rate alters it."""
-        return self.A * self.dt[:, None] * self.method.softmax_length
-
-    def _system(self, rate: float) -> System:
-        return self._kept(("system", 0, rate), lambda: self._make_system(rate))
-
-    def _make_system(self, rate: float) -> System:
-        if self.method.structure == "dplr":
-            step = bilinear_low_rank(self.A, self.P, self.B, rate * self.dt[:, None])
-            return DenseSystem.from_low_rank(step, self.C)
-        return self._diagonal_system(rate, self.C)
-
-    def _diagonal_system(self, rate: float, C: Tensor) -> DiagonalSystem:
-        discrete = self._discrete(rate)
-        if self.method.kernel == "softmax":
-            discrete, C = softmax_step(discrete, C, self._horizon)
-        return DiagonalSystem(discrete, C, self.method.pairs)
-
-    def _blocks(self, rate: float, ahead: int = 0) -> Blocks:
-        """The tables of the compiled scan: with D, or ``ahead`` for the kernel that looks ahead."""
-        return self._kept(("blocks", ahead, rate), lambda: self._make_blocks(rate, ahead))
-
-    def _make_blocks(self, rate: float, ahead: int = 0) -> Blocks:
-        raw_C = self.raw_C[ahead] if self.method.bidirectional else self.raw_C
-        D = torch.zeros_like(self.D) if ahead else self.D
-        rule, constraint = self.method.discretization, self.method.constraint
-        stored_dtype = self.raw_C.dtype == self._compute_dtype  # bfloat16 goes through torch
-        if self.method.kernel == "softmax" or not (stored_dtype and supports(rule, constraint)):
-            C = self._from_stored(raw_C)
-            return self._diagonal_system(rate, C).blocks(D, self._compute_dtype)
-        frequency = self.frequency if self.method.pairs else None
-        stored = (self.raw_decay, frequency, self.raw_B, raw_C, self.log_dt, D)
-        return stored_blocks(rule, constraint, rate, *stored)
+        Values are compared, not version counters, which miss a write through ``.data``. Threads
+        may be here at the same time: each goes on with what it found or made.
+        """
+        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._stored(rate)
+        now = [*self.parameters(), *self.buffers()]
+        seen, spaces = self._kept
+        if len(now) != len(seen) or not all(
+            a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+            for a, b in zip(now, seen, strict=True)
+        ):
+            seen, spaces = [x.detach().clone() for x in now], {}
+        space = spaces.get(rate)
+        if space is None:
+            space = self._stored(rate, memory={})
+            latest = list(spaces.items())[1 - CACHED :]
+            self._kept = seen, dict([*latest, (rate, space)])
+        return space
 
     # -- calls -------------------------------------------------------------------------------
+
+    def kernel(self, length: int, *, rate: float = 1.0, algorithm: str | None = None) -> Tensor:
+        """The discrete kernel K, (d_model, length) real; bidirectional: (2, d_model, length).
+
+        ``kernel="cauchy"`` knows two algorithms with the same result: ``"cauchy"``, sums over the
+        modes, and ``"krylov"``, matrix products by doubling. Without a name it takes the faster
+        one: Krylov for DPLR systems, the sums for diagonal ones, on every device.
+        """
+        validate.positive_integer("length", length)
+        validate.sampling_rate(rate)
+        algorithms = KERNELS[self.method.kernel].algorithms
+        if algorithm is not None and algorithm not in algorithms:
+            raise ValueError(
+                unknown("algorithm", algorithm, algorithms)
+                if algorithms
+                else f"kernel {self.method.kernel!r} has one algorithm only, got {algorithm!r}; "
+                "leave it out"
+            )
+        return self._state_space(rate).kernel(length, algorithm)
 
     def forward(
         self,
@@ -262,7 +224,6 @@ class SSM(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         rate: float = 1.0,
         return_state: bool = True,
-        zero_padding: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """``y, state``: the output and the state at the end of each sequence.
 
@@ -270,7 +231,19 @@ class SSM(nn.Module):
         batch: what lies beyond is ignored, and the output there is 0. ``rate`` multiplies dt: a
         model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
         saves the work of the end state and returns None for it, as a bidirectional module does.
-        ``zero_padding=False`` saves the zeros in the output, for a caller who ignores what lies
+        """
+        return self._forward(u, state, lengths, rate, return_state)
+
+    def _forward(
+        self,
+        u: Tensor,
+        state: Tensor | None,
+        lengths: Tensor | Sequence[int] | None,
+        rate: float,
+        return_state: bool,
+        zero_padding: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
+        """``zero_padding=False`` saves the zeros in the output, for a caller who ignores what lies
         beyond the ends anyway; the padding of ``u`` has to be finite then.
         """
         validate.signal("u", u, "(batch, length, d_model)", self.d_model, self.raw_C.dtype)
@@ -282,25 +255,17 @@ class SSM(nn.Module):
             shape = (batch, self.d_model, self.d_state)
             validate.carried_state(state, shape, self._state_dtype, u.device)
         with torch.autocast(u.device.type, enabled=False):
-            x = u.to(self._compute_dtype)
-            valid = None
-            ahead = self.method.bidirectional  # padding would be heard
-            if lengths is not None and (zero_padding or return_state or ahead):
+            space = self._state_space(rate)
+            x, valid, both_ways = u.to(space.dtype), None, self.method.bidirectional
+            if lengths is not None and (zero_padding or return_state or both_ways):
+                # whoever looks ahead would hear the padding
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
-            source = Source(
-                self.method.structure == "diagonal",
-                self._has_compiled_kernel,
-                system=lambda: self._system(rate),
-                kernel=lambda: self.kernel(length, rate=rate),
-                blocks=lambda ahead: self._blocks(rate, ahead),
-                D=self.D,
-            )
-            if self.method.bidirectional:
-                y, state = run_both_ways(source, x, engine=self.engine), None
+            if both_ways:
+                y, state = run_both_ways(space, x, engine=self.engine), None
             else:
                 y, state = run(
-                    source, x, state, lengths, engine=self.engine, need_state=return_state
+                    space, x, state, lengths, engine=self.engine, need_state=return_state
                 )
             if valid is not None and zero_padding:
                 y = torch.where(valid, y, 0.0)
@@ -314,8 +279,9 @@ class SSM(nn.Module):
         shape = (u.shape[0], self.d_model, self.d_state)
         validate.carried_state(state, shape, self._state_dtype, u.device)
         with torch.autocast(u.device.type, enabled=False):
-            x = u.to(self._compute_dtype)
-            y, state = recurrence.step(self._system(rate), x, state)
+            space = self._state_space(rate)
+            x = u.to(space.dtype)
+            y, state = recurrence.step(space.system(), x, state)
             return (y + self.D.to(y.dtype) * x).to(u.dtype), state
 
     def initial_state(self, batch_size: int) -> Tensor:
@@ -331,40 +297,16 @@ class SSM(nn.Module):
                 f"a bidirectional layer looks ahead and cannot {action}; use bidirectional=False"
             )
 
-    # -- precision and cache -----------------------------------------------------------------
-
-    @property
-    def _compute_dtype(self) -> torch.dtype:
-        """float32 for parameters of lower precision, else their own dtype."""
-        dtype = self.raw_C.dtype
-        return torch.float32 if dtype in validate.LOW_PRECISION else dtype
-
     @property
     def _state_dtype(self) -> torch.dtype:
-        return _double_dtype(self.raw_C.device)
-
-    def _kept(self, key: tuple[str, int, float], make: Callable[[], T]) -> T:
-        """In evaluation without gradients, keep what was made until a parameter changes.
-
-        Values are compared, not version counters, which miss a write through ``.data``.
-        """
-        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return make()
-        now = [*self.parameters(), *self.buffers()]
-        if len(now) != len(self._seen) or not all(
-            a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
-            for a, b in zip(now, self._seen, strict=True)
-        ):
-            self._seen, self._made = [x.detach().clone() for x in now], {}
-        if key not in self._made:
-            if len(self._made) >= CACHED:
-                self._made.pop(next(iter(self._made)))
-            self._made[key] = make()
-        kept: T = self._made[key]
-        return kept
+        return double_dtype(self.raw_C.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_seen": [], "_made": {}}
+        return {**vars(self), "_choices": None, "_kept": ([], {})}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._choices = _look_up(self.method)
 
     def extra_repr(self) -> str:
         changed = [
@@ -375,10 +317,10 @@ class SSM(nn.Module):
         return ", ".join([str(self.d_model), f"d_state={self.d_state}", *changed])
 
 
-def _double_dtype(device: torch.device) -> torch.dtype:
-    # Apple's GPUs have no float64
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _double(x: Tensor) -> Tensor:
-    return x.to(_double_dtype(x.device))
+def _look_up(method: Method) -> tuple[Constraint, Rule, Kernel]:
+    """What the names stand for; functions, which neither copies nor files should hold."""
+    return (
+        CONSTRAINTS[method.constraint],
+        DISCRETIZATIONS[method.discretization],
+        KERNELS[method.kernel],
+    )

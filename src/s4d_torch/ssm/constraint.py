@@ -14,6 +14,9 @@ from torch.nn.functional import softplus
 
 from s4d_torch._registry import Registry
 
+# The numbers by which the compiled code knows these constraints.
+EXP, RELU, SOFTPLUS, IDENTITY = range(4)
+
 # The window methods LegT and FouT start at Re(A) = 0, which no open constraint can reach.
 FLOOR = 1e-4
 
@@ -22,19 +25,21 @@ FLOOR = 1e-4
 class Constraint:
     """A map from a raw parameter to the decay rate ``-Re(A)``, with its inverse.
 
-    ``stable`` says that every raw value gives a decay rate above zero.
+    ``stable`` says that every raw value gives a decay rate above zero. ``code`` is its number in
+    the compiled code; a constraint without one runs in plain torch, with the same answer.
     """
 
     forward: Callable[[Tensor], Tensor]
     inverse: Callable[[Tensor], Tensor]
     stable: bool = True
+    code: int | None = None
 
 
 CONSTRAINTS: Registry[Constraint] = Registry("constraint")
 
 CONSTRAINTS.register(
     "exp",
-    Constraint(forward=torch.exp, inverse=lambda decay: decay.clamp(min=FLOOR).log()),
+    Constraint(forward=torch.exp, inverse=lambda decay: decay.clamp(min=FLOOR).log(), code=EXP),
 )
 CONSTRAINTS.register(
     "relu",
@@ -42,6 +47,7 @@ CONSTRAINTS.register(
     Constraint(
         forward=lambda raw: raw.relu() + FLOOR,
         inverse=lambda decay: (decay - FLOOR).clamp(min=FLOOR),
+        code=RELU,
     ),
 )
 CONSTRAINTS.register(
@@ -52,9 +58,10 @@ CONSTRAINTS.register(
         inverse=lambda decay: (
             decay.clamp(min=FLOOR) + (-torch.expm1(-decay.clamp(min=FLOOR))).log()
         ),
+        code=SOFTPLUS,
     ),
 )
 CONSTRAINTS.register(
     "identity",
-    Constraint(forward=lambda raw: raw, inverse=lambda decay: decay, stable=False),
+    Constraint(forward=lambda raw: raw, inverse=lambda decay: decay, stable=False, code=IDENTITY),
 )

@@ -15,6 +15,7 @@ and at l = 16384 an A_bar rounded to float64 would have lost four digits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -56,29 +57,47 @@ class DiscreteLowRank(NamedTuple):
     B_now: Tensor
 
 
-DISCRETIZATIONS: Registry[Callable[[Tensor, Tensor, Tensor], Discrete]] = Registry("discretization")
+Rule = Callable[[Tensor, Tensor, Tensor], Discrete]
+
+# A rule is a function of A, B and dt; a CompiledRule has a number in the compiled code as well. Any
+# other runs in plain torch, with the same answer.
+DISCRETIZATIONS: Registry[Rule] = Registry("discretization")
+BILINEAR, ZOH, FOH = range(3)
 
 
-@DISCRETIZATIONS.register("bilinear")
+@dataclass(frozen=True)
+class CompiledRule:
+    """A rule with compiled code beside its formula."""
+
+    formula: Rule
+    code: int
+
+    def __call__(self, A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
+        return self.formula(A, B, dt)
+
+
 def bilinear(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
     """``A_bar = (1 + dt A/2) / (1 - dt A/2)``, ``B_bar = dt B / (1 - dt A/2)``; dt (..., 1)."""
     half = 0.5 * dt * A
     return Discrete(log_A=_log_cayley(half), B_now=dt * B / (1 - half))
 
 
-@DISCRETIZATIONS.register("zoh")
 def zoh(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
     """Zero-order hold, exact for inputs constant over a step: ``A_bar = e^(dt A)``."""
     z = dt * A
     return Discrete(log_A=z, B_now=dt * B * phi1(z))
 
 
-@DISCRETIZATIONS.register("foh")
 def foh(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
     """First-order hold, exact for inputs linear over a step (the trapezoid rule for u)."""
     z = dt * A
     mean = phi1(z)
     return Discrete(log_A=z, B_now=dt * B * phi2(z, mean), B_next=dt * B * mean * mean)
+
+
+DISCRETIZATIONS.register("bilinear", CompiledRule(bilinear, BILINEAR))
+DISCRETIZATIONS.register("zoh", CompiledRule(zoh, ZOH))
+DISCRETIZATIONS.register("foh", CompiledRule(foh, FOH))
 
 
 def bilinear_low_rank(A: Tensor, P: Tensor, B: Tensor, dt: Tensor) -> DiscreteLowRank:

@@ -18,7 +18,7 @@ def to_real(x: Tensor, pairs: bool = True) -> Tensor:
 def to_complex(x: Tensor, pairs: bool = True) -> Tensor:
     """The inverse of :func:`to_real`."""
     if pairs:
-        return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+        return torch.view_as_complex(x.contiguous().unflatten(-1, (-1, 2)))
     return torch.complex(x, torch.zeros_like(x))
 
 

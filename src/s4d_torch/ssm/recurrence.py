@@ -13,7 +13,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from s4d_torch.ssm.compiled.scan import Blocks, make_blocks
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
 from s4d_torch.ssm.kernel import Squares, dense, powers
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
@@ -91,12 +90,6 @@ class DiagonalSystem:
     def inputs(self, length: int) -> Tensor:
         table = powers(self.step.log_A, length).flip(1)
         return to_real(table * self.step.into_state[:, None], self.pairs)
-
-    def blocks(self, D: Tensor, dtype: torch.dtype) -> Blocks:
-        """The tables of the compiled scan, with the skip D added to what passes at once."""
-        direct = self.direct + D.to(self.direct.dtype)
-        C = 2 * self.C if self.pairs else self.C
-        return make_blocks(self.step.A_bar, self.step.into_state, C, direct, dtype)
 
 
 @dataclass

@@ -168,7 +168,7 @@ def _block(block: Block, quantize: str | None, rate: float) -> BlockPlan:
 
 def _systems(block: Block, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
     ssm = block.layer.ssm
-    system, matrix = ssm._system(rate), _matrix(ssm, rate)
+    system, matrix = ssm._state_space(rate).system(), _matrix(ssm, rate)
     direct = system.direct.double()
 
     def plan(output: Tensor, direct: Tensor) -> SystemPlan:
@@ -194,7 +194,7 @@ def _matrix(ssm: SSM, rate: float) -> dict[str, Any]:
             "left": to_real(step.left.mT).mT.contiguous(),
             "right": readout(step.right) / 2,
         }
-    log_A = ssm._discrete(rate).log_A
+    log_A = ssm._state_space(rate).discrete().log_A
     none = torch.zeros(0, 0, 0, dtype=torch.float64)
     return {
         "kind": "pairs" if pairs else "real",

@@ -22,7 +22,7 @@ from s4d_torch.nn.baselines.base import Baseline
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.step import CompiledStep
-from s4d_torch.ssm.compiled.scan import available
+from s4d_torch.ssm.compiled.runtime import available
 
 # Samples times channels from which a sequence takes less time than its steps; docs/streaming.md
 # has the measurement. Below SHORTEST samples moving the state costs more than that can win.

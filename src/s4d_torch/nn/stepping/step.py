@@ -18,7 +18,7 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping import sampling
 from s4d_torch.nn.stepping.tables import Model, Packed, pack
-from s4d_torch.ssm.compiled.scan import available, compiled_module
+from s4d_torch.ssm.compiled.runtime import available, compiled_module
 
 BLOCK = 16  # samples between two runs of a mode; at most compiled_step.MOST
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -17,7 +17,7 @@ from s4d_torch.nn.block import Block, NoNorm, SequenceBatchNorm, SequenceNorm
 from s4d_torch.nn.method import Method
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.nn.state import ModelState
-from s4d_torch.ssm.compiled.scan import compiled_module
+from s4d_torch.ssm.compiled.runtime import compiled_module
 from s4d_torch.ssm.discretization import bilinear_low_rank
 from s4d_torch.ssm.pairs import to_complex
 from s4d_torch.ssm.recurrence import DiagonalSystem
@@ -90,7 +90,7 @@ def pack(model: Model, rows: int, rate: float, block: int, lanes: int) -> Packed
 
 
 def ssm_tables(ssm: SSM, rate: float, block: int) -> Tables:
-    system, pairs = ssm._system(rate), ssm.method.pairs
+    system, pairs = ssm._state_space(rate).system(), ssm.method.pairs
     rows = system.outputs(block)  # (H, block, S)
     lagged = (rows[:, : block - 1] * system.input[:, None]).sum(-1)
     taps = torch.cat([(system.direct + ssm.D.double())[:, None], lagged], dim=1).T

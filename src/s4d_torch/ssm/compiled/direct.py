@@ -1,4 +1,4 @@
-"""The compiled convolution of ``compiled_direct`` as an operator of torch."""
+"""The compiled convolution of ``direct_code`` as an operator of torch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from s4d_torch.ssm.compiled.scan import compiled_module, share
+from s4d_torch.ssm.compiled.runtime import compiled_module, share
 
-WIDTH = 32  # as in compiled_direct.py
+WIDTH = 32  # as in direct_code.py
 LONGEST = 2048  # samples; beyond, the work that grows with their square is out of all proportion
 
 
@@ -69,5 +69,5 @@ _direct.register_autograd(_differentiate, setup_context=_keep_for_backward)
 
 def _share(name: str, ahead: int, arrays: tuple[Tensor, ...]) -> None:
     batch, length, channels = arrays[0].shape
-    kernel = getattr(compiled_module("s4d_torch.ssm.compiled.direct_code"), name)
+    kernel = getattr(compiled_module(f"{__package__}.direct_code"), name)
     share(kernel, batch * -(-channels // WIDTH), WIDTH * length * length // 16, (ahead,), arrays)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from s4d_torch.ssm.compiled import blocks_code as compiled_blocks
-from s4d_torch.ssm.compiled.blocks_code import decay_of, discretize, store_mode
+from s4d_torch.ssm.compiled import tables_code
+from s4d_torch.ssm.compiled.tables_code import decay_of, discretize, store_mode
 
 Kernel = Callable[..., Any]
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -222,6 +222,6 @@ def make_kernel_backward(stamp: int) -> Kernel:
 
 # numba's cache on disk knows when this file changes, not when one it calls into does: the content
 # of that one is part of the key.
-_stamp = zlib.crc32(Path(str(compiled_blocks.__file__)).read_bytes())
+_stamp = zlib.crc32(Path(str(tables_code.__file__)).read_bytes())
 kernel_forward = make_kernel_forward(_stamp)
 kernel_backward = make_kernel_backward(_stamp)

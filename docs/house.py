@@ -1,0 +1,168 @@
+"""Draw three walks through the house: which files a thing passes, checked against the imports.
+
+    python docs/house.py          writes docs/images/walk-*.svg and the lists in docs/house.md
+    python docs/house.py --check  only says whether they are up to date
+
+A walk names modules in the order they are passed. Each but the first has to be imported by one
+before it, wherever that import stands; a walk that no longer agrees with the source is an error.
+"""
+
+import ast
+import sys
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "s4d_torch"
+PAGE = ROOT / "docs" / "house.md"
+IMAGES = ROOT / "docs" / "images"
+
+Walk = list[tuple[str, str]]
+WALKS: dict[str, tuple[str, Walk]] = {
+    "batch": (
+        "A batch through a layer and back",
+        [
+            ("nn.layer", "SSM, activation, dropout, mixing"),
+            ("nn.ssm", "checks the input; parameters become a StateSpace"),
+            ("ssm.engine", "chooses scan, direct, chunk or fft"),
+            ("ssm.state_space", "gives what the engine asks for"),
+            ("ssm.compiled.scan", "two operators of torch: tables, then the scan; their adjoints"),
+            ("ssm.compiled.runtime", "compiles once, shares the work among threads"),
+            ("ssm.compiled.tables_code", "stored parameters to tables, and gradients back"),
+            ("ssm.compiled.scan_code", "the loops over time, forward and backward"),
+        ],
+    ),
+}
+
+
+def module_path(name: str) -> Path:
+    path = SOURCE.joinpath(*name.split("."))
+    return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+
+
+def imports(name: str) -> set[str]:
+    """The modules that a module names: by import, or as text, as what is loaded late is."""
+    path = module_path(name)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            source = node.module.removeprefix("s4d_torch").removeprefix(".")
+            found.add(source)
+            found |= {f"{source}.{alias.name}".strip(".") for alias in node.names}
+        elif isinstance(node, ast.JoinedStr):  # f"{__package__}.scan_code"
+            text = ast.unparse(node)[2:-1]
+            found.add(text.replace("{__package__}", package))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value.removeprefix("s4d_torch."))
+    return found | reexported(found)
+
+
+def reexported(found: set[str]) -> set[str]:
+    """A name imported from a room comes from the module that the room takes it from."""
+    more = set()
+    for name in found:
+        room, _, leaf = name.rpartition(".")
+        path = SOURCE.joinpath(*room.split("."), "__init__.py")
+        if not room or not path.is_file():
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                if leaf in {alias.name for alias in node.names}:
+                    more.add(node.module.removeprefix("s4d_torch."))
+            elif isinstance(node, ast.Dict):  # names that are imported when first asked for
+                more |= {
+                    value.value.removeprefix("s4d_torch.")
+                    for key, value in zip(node.keys, node.values, strict=True)
+                    if isinstance(key, ast.Constant)
+                    and key.value == leaf
+                    and isinstance(value, ast.Constant)
+                    and isinstance(value.value, str)
+                }
+    return more
+
+
+def edges(walk: Walk) -> list[tuple[int, int]]:
+    """For each step but the first, the latest step before it that imports it."""
+    names = [name for name, _ in walk]
+    known = [imports(name) for name in names]
+    found = []
+    for k, name in enumerate(names[1:], start=1):
+        importers = [j for j in range(k) if name in known[j]]
+        if not importers:
+            raise SystemExit(f"no step before {name} imports it: the walk is not true any more")
+        found.append((importers[-1], k))
+    return found
+
+
+WIDE, HIGH, INDENT, LINE = 940, 44, 34, 30
+
+
+def draw(title: str, walk: Walk) -> str:
+    """One line per file, shifted to the right by how deep it is called."""
+    joined = edges(walk)
+    depth = [0] * len(walk)
+    for above, below in joined:
+        depth[below] = depth[above] + 1
+    height = HIGH + len(walk) * LINE + 12
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {height}" '
+        'font-family="system-ui, sans-serif" font-size="14" role="img">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{WIDE}" height="{height}" fill="#ffffff"/>',
+        '<text x="16" y="27" font-size="17" font-weight="600" fill="#1b1f24">'
+        f"{escape(title)}</text>",
+    ]
+    for above, below in joined:
+        x, y1 = 24 + depth[above] * INDENT, HIGH + above * LINE + 22
+        y2 = HIGH + below * LINE + 12
+        parts.append(
+            f'<path d="M{x + 8} {y1} V{y2} H{x + INDENT - 2}" fill="none" stroke="#8b949e"/>'
+        )
+    for k, (name, what) in enumerate(walk):
+        x, y = 24 + depth[k] * INDENT, HIGH + k * LINE
+        path = module_path(name).relative_to(SOURCE)
+        width = 8 * len(str(path)) + 18
+        parts += [
+            f'<rect x="{x}" y="{y}" width="{width}" height="23" rx="4" fill="#eaf2fb" '
+            'stroke="#4078c0"/>',
+            f'<text x="{x + 9}" y="{y + 16}" font-family="monospace" font-size="13" '
+            f'fill="#1b1f24">{escape(str(path))}</text>',
+            f'<text x="{x + width + 10}" y="{y + 16}" fill="#444c56">{escape(what)}</text>',
+        ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def table(walk: Walk) -> str:
+    rows = [f"| `{module_path(name).relative_to(SOURCE)}` | {what} |" for name, what in walk]
+    return "\n".join(["| file | what happens there |", "|---|---|", *rows])
+
+
+def build() -> dict[Path, str]:
+    """What should stand in each file."""
+    page = PAGE.read_text(encoding="utf-8")
+    files = {}
+    for key, (title, walk) in WALKS.items():
+        files[IMAGES / f"walk-{key}.svg"] = draw(title, walk)
+        begin, end = f"<!-- walk {key} -->", f"<!-- end {key} -->"
+        head, rest = page.split(begin)
+        _, tail = rest.split(end)
+        page = f"{head}{begin}\n\n{table(walk)}\n\n{end}{tail}"
+    return {**files, PAGE: page}
+
+
+def main() -> None:
+    stale = {
+        path: text
+        for path, text in build().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
+    if stale and "--check" in sys.argv:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        raise SystemExit(f"not up to date: {names}; run: python docs/house.py")
+    for path, text in stale.items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

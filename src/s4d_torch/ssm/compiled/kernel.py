@@ -1,0 +1,104 @@
+"""The kernel straight from stored parameters, as an operator of torch.
+
+Plain torch takes some fifty small operations for it: for long sequences that hardly matters, for
+short ones it is most of the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s4d_torch.ssm.compiled.runtime import compiled_module, share
+from s4d_torch.ssm.kernel import block_length
+
+CODE = f"{__package__}.kernel_code"
+
+
+def stored_kernel(
+    codes: tuple[int, int],
+    rate: float,
+    length: int,
+    decay: Tensor,
+    frequency: Tensor,
+    B: Tensor,
+    C: Tensor,
+    log_dt: Tensor,
+    *,
+    pairs: bool,
+) -> Tensor:
+    """What ``kernel.vandermonde`` gives, in float32; C (..., H, modes, 2).
+
+    ``codes`` are the numbers of the discretisation and the constraint; decay, frequency
+    (sets, modes), B (sets, modes, 2), log_dt (H,).
+    """
+    lead, flat = C.shape[:-3], C.reshape(-1, *C.shape[-3:])
+    options = [*codes, int(pairs), max(4, block_length(length))]
+    K: Tensor = _kernel(options, rate, length, decay, frequency, B, flat, log_dt)
+    return K.reshape(*lead, *K.shape[1:])
+
+
+@torch.library.custom_op("s4d_torch::kernel", mutates_args=())
+def _kernel(
+    options: list[int],
+    rate: float,
+    length: int,
+    decay: Tensor,
+    frequency: Tensor,
+    B: Tensor,
+    C: Tensor,
+    log_dt: Tensor,
+) -> Tensor:
+    stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt)]
+    K = C.new_empty(*C.shape[:2], length)
+    run = compiled_module(CODE).kernel_forward
+    work = decay.shape[1] * length * C.shape[0]
+    share(run, log_dt.shape[0], work, (tuple(options), rate), (*stored, K))
+    return K
+
+
+@_kernel.register_fake
+def _(options: list[int], rate: float, length: int, *stored: Tensor) -> Tensor:
+    C = stored[3]
+    return C.new_empty(*C.shape[:2], length)
+
+
+@torch.library.custom_op("s4d_torch::kernel_backward", mutates_args=())
+def _kernel_backward(
+    grad: Tensor,
+    options: list[int],
+    rate: float,
+    decay: Tensor,
+    frequency: Tensor,
+    B: Tensor,
+    C: Tensor,
+    log_dt: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt)]
+    grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored]
+    run = compiled_module(CODE).kernel_backward
+    channels, sets = log_dt.shape[0], decay.shape[0]
+    work = decay.shape[1] * grad.shape[2] * C.shape[0] if sets == channels else 0
+    share(run, channels, work, (tuple(options), rate), (*stored, grad.contiguous(), *grads))
+    a, b, c, d, e = (x.to(decay.dtype) for x in grads)
+    return a, b, c, d, e
+
+
+@_kernel_backward.register_fake
+def _(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    a, b, c, d, e = (torch.empty_like(x) for x in given[3:])
+    return a, b, c, d, e
+
+
+def _keep_stored(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.options, ctx.rate, _, *stored = inputs
+    ctx.save_for_backward(*stored)
+
+
+def _differentiate_kernel(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return None, None, None, *_kernel_backward(grad, ctx.options, ctx.rate, *ctx.saved_tensors)
+
+
+_kernel.register_autograd(_differentiate_kernel, setup_context=_keep_stored)

@@ -1,0 +1,188 @@
+"""Running compiled code: whether it can run here, when it is compiled, its threads and its memory.
+
+Without a working numba, off the CPU, or in another precision than float32 and float64,
+:func:`available` says no, and plain torch takes over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import logging
+import mmap
+import os
+import sys
+import time
+from _thread import allocate_lock
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise
+from queue import SimpleQueue
+from threading import Thread
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOG = logging.getLogger("s4d_torch")
+_INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
+_READY: set[tuple[Any, torch.dtype]] = set()  # functions that are compiled for a dtype
+SERIAL = 2**18  # mode steps; for fewer, waking a thread takes longer than the work
+
+
+def available(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the compiled scan can run here."""
+    if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
+        return False
+    # torch.compile cannot trace an import
+    return _INSTALLED if torch.compiler.is_compiling() else _probe_numba()
+
+
+@cache
+def _probe_numba() -> bool:
+    if not _INSTALLED:
+        return False
+    try:
+        for name in ("scan_code", "tables_code", "kernel_code", "direct_code"):
+            compiled_module(f"{__package__}.{name}")
+    except Exception as error:  # a broken install, or no folder in which to keep compiled code
+        LOG.warning("s4d_torch: plain torch takes over, numba does not work: %s", error)
+        return False
+    return True
+
+
+def compiled_module(name: str) -> ModuleType:
+    """A module of compiled code, imported when first needed: numba takes its time."""
+    return importlib.import_module(name)
+
+
+def share(
+    kernel: Any, tasks: int, work: int, options: tuple[Any, ...], tensors: tuple[Tensor, ...]
+) -> None:
+    """``kernel(first, last, *options, *arrays)`` over all tasks, in the threads torch may use.
+
+    ``work`` is about how many mode steps a task takes. The compiled code holds no lock.
+    """
+    arguments = (*options, *(x.detach().numpy() for x in tensors))
+    if (kernel, tensors[0].dtype) not in _READY:
+        _compile(kernel, arguments)
+        _READY.add((kernel, tensors[0].dtype))
+    threads = min(torch.get_num_threads(), tasks) if tasks * work >= SERIAL else 1
+    edges = [tasks * i // threads for i in range(threads + 1)]
+    run_in_threads(kernel, [(*edge, *arguments) for edge in pairwise(edges)])
+
+
+def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile before any thread runs, and say so; the next process finds the result on disk."""
+    began = time.perf_counter()
+    misses = sum(kernel.stats.cache_misses.values())
+    kernel(0, 0, *arguments)
+    if sum(kernel.stats.cache_misses.values()) > misses:
+        name = kernel.py_func.__qualname__.split(".")[0].removeprefix("make_")
+        seconds = time.perf_counter() - began
+        LOG.warning("s4d_torch: compiled %s in %.1f s (kept on disk)", name, seconds)
+
+
+# -- threads, woken without the detours of a future ------------------------------------------------
+
+Part = tuple[Any, ...]  # the arguments of one call
+
+
+class _Call:
+    """A call handed to another thread, and how it ended."""
+
+    __slots__ = ("arguments", "done", "error", "function")
+
+    def __init__(self, function: Callable[..., object], arguments: Part) -> None:
+        self.function, self.arguments = function, arguments
+        self.error: BaseException | None = None
+        self.done = allocate_lock()
+        self.done.acquire()
+
+    def run(self) -> None:
+        try:
+            self.function(*self.arguments)
+        except BaseException as error:  # it belongs to the thread that waits
+            self.error = error
+        self.done.release()
+
+    def wait(self) -> BaseException | None:
+        self.done.acquire()
+        return self.error
+
+
+class _Workers:
+    """As many threads as were ever needed at once, asleep until there is a call."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._count = 0
+
+    def begin(self, function: Callable[..., object], parts: list[Part]) -> list[_Call]:
+        while self._count < len(parts):
+            self._count += 1
+            name = f"s4d-torch-{self._count}"
+            Thread(target=self._serve, name=name, daemon=True).start()
+        calls = [_Call(function, part) for part in parts]
+        for call in calls:
+            self._calls.put(call)
+        return calls
+
+    def _serve(self) -> None:
+        while True:
+            self._calls.get().run()
+
+
+@cache
+def _workers(process: int) -> _Workers:
+    """One set in each process: threads do not survive a fork."""
+    return _Workers()
+
+
+def run_in_threads(function: Callable[..., object], parts: list[Part]) -> None:
+    """``function(*part)`` for every part at the same time, the first of them in this thread."""
+    others = _workers(os.getpid()).begin(function, parts[1:]) if len(parts) > 1 else []
+    try:
+        function(*parts[0])
+    finally:  # the others write to the caller's memory: never leave before they end
+        errors = [call.wait() for call in others]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+# -- large pages -----------------------------------------------------------------------------------
+# The C library maps a tensor of 32 MB or more anew at every call, and the system hands out its
+# pages of 4 kB as they are first written, to two threads at once where their channels share a page.
+# In pages of 2 MB there are few of these interruptions.
+
+WORTH_IT = 2**22  # bytes; below, few large pages would be whole, and memory is used again anyway
+
+
+def in_large_pages(new: Tensor) -> Tensor:
+    """``new``, not yet written, with the advice to the system to give it large pages.
+
+    Only advice, and only on Linux; what is smaller than 4 MB stays as it is.
+    """
+    size = new.numel() * new.element_size()
+    advise = _advise() if size >= WORTH_IT else None
+    if advise is not None:
+        first = -(-new.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        whole = (new.data_ptr() + size - first) // mmap.PAGESIZE * mmap.PAGESIZE
+        advise(first, whole, mmap.MADV_HUGEPAGE)
+    return new
+
+
+@cache
+def _advise() -> Callable[[int, int, int], int] | None:
+    """The system's ``madvise``, where it knows of large pages."""
+    if not (sys.platform.startswith("linux") and hasattr(mmap, "MADV_HUGEPAGE")):
+        return None
+    try:
+        advise = ctypes.CDLL(None).madvise
+    except (OSError, AttributeError):
+        return None
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return advise

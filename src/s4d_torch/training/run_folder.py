@@ -1,0 +1,250 @@
+"""The folder of a run: its config, its data, its scores, and who may write there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from s4d_torch._files import append_synced, locked, unfinished, write_atomically
+from s4d_torch._version import __version__
+from s4d_torch.data.dataset import Signature
+from s4d_torch.data.store import signature_from
+from s4d_torch.nn.baselines import load_model
+from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
+from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
+from s4d_torch.training.checkpoint import newest_step
+from s4d_torch.training.config import Config, differences
+
+CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
+METRICS, SUMMARY, BEST, LOCK = "metrics.csv", "summary.json", "best", ".lock"
+
+
+class OtherConfigError(ValueError):
+    """A folder that holds a run of another config or on other data; the message shows which."""
+
+
+class RunFolder:
+    """``run.json`` (the config), ``signature.json`` (the data), ``metrics.csv`` (a row per epoch),
+    ``checkpoints/``, ``best/`` (weights to use), ``summary.json`` once the run is done.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / BEST
+
+    # -- what was asked for --------------------------------------------------------------------
+
+    def claim(self, config: Config) -> None:
+        """Take the folder for this config; refused if it holds a run of another."""
+        self.check(config)
+        for leftover in self._unfinished():
+            leftover.unlink()
+        if not (self.path / CONFIG).exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write_json(CONFIG, config.to_json())
+
+    def check(self, config: Config) -> None:
+        """Refuse a folder that :meth:`claim` would refuse, and leave it as it is."""
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"{self.path} is a file; name a folder for the run")
+        if (self.path / CONFIG).exists():
+            if changes := differences(_read_json(self.path / CONFIG), config.to_json()):
+                listed = "".join(f"\n  {change}" for change in changes)
+                raise OtherConfigError(
+                    f"{self.path} holds a run of another config:{listed}\n"
+                    "run the same command again to go on with it, or name another folder (--out)"
+                )
+        elif self.path.exists() and (
+            {entry.name for entry in self.path.iterdir()}
+            - {LOCK, *(leftover.name for leftover in self._unfinished())}
+        ):
+            raise FileExistsError(
+                f"{self.path} is not empty and holds no run; name a new folder (--out)"
+            )
+
+    def config(self) -> Config:
+        if not (self.path / CONFIG).is_file():
+            raise FileNotFoundError(
+                f"{self.path} holds no run: no {CONFIG}; name the folder that s4d train made"
+            )
+        return Config.from_json(_read_json(self.path / CONFIG))
+
+    def signature(self) -> Signature:
+        if not (self.path / SIGNATURE).is_file():
+            raise FileNotFoundError(f"{self.path} has no {SIGNATURE}: its run never got started")
+        return signature_from(_read_json(self.path / SIGNATURE))
+
+    def describe(self, signature: Signature) -> None:
+        """Write down the data as the model sees it, and the surroundings of the run.
+
+        Refused if the run has begun on data of another kind: its weights and scores would not fit.
+        """
+        if newest_step(self.checkpoints) is not None and (self.path / SIGNATURE).exists():
+            old, new = (_rounded(asdict(each)) for each in (self.signature(), signature))
+            if changes := differences(old, new):
+                listed = "".join(f"\n  {change:.200}" for change in changes)
+                raise OtherConfigError(
+                    f"the data has changed since the run in {self.path} began:{listed}\n"
+                    "put it back to go on with the run, or name another folder (--out)"
+                )
+        self.write_json(SIGNATURE, asdict(signature))
+        self.write_json(ENVIRONMENT, environment())
+
+    def _unfinished(self) -> list[Path]:
+        """Files that a killed process was writing."""
+        names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY)
+        weights = [self.best / name for name in (WEIGHTS, MODEL_CONFIG)]
+        return unfinished([*(self.path / name for name in names), *weights])
+
+    # -- what came of it -------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of ``metrics.csv``; a last line that was cut off is left out."""
+        path = self.path / METRICS
+        if not path.exists():
+            return []
+        text = path.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+        if not all((row.get("step") or "").isdigit() for row in rows):
+            raise ValueError(f"{path} is damaged: a row without the number of its step")
+        return rows
+
+    def keep_rows(self, until: int) -> None:
+        """Forget the rows after step ``until``: they are about to be written again."""
+        rows = [row for row in self.rows() if int(row["step"]) <= until]
+        if rows:
+            self._write(METRICS, _csv_text(rows, header=True))
+        else:
+            (self.path / METRICS).unlink(missing_ok=True)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        rows = self.rows()
+        if rows and rows[0].keys() != row.keys():  # there are more metrics now, or fewer
+            self._write(METRICS, _csv_text([*rows, row], header=True))
+        else:
+            append_synced(self.path / METRICS, _csv_text([row], header=not rows))
+
+    def summary(self) -> dict[str, Any] | None:
+        """Scores and times of a finished run; None while it is not."""
+        path = self.path / SUMMARY
+        if not path.exists():
+            return None
+        found = _read_json(path)
+        found["test"] = {k: math.nan if x is None else x for k, x in found["test"].items()}
+        return found
+
+    def best_model(self) -> Pretrained | None:
+        """A model with the best weights so far; None before the first epoch is done."""
+        return load_model(self.best) if self.best.is_dir() else None
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        self._write(name, json.dumps(finite(content), indent=2) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        write_atomically({self.path / name: text.encode()})
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep others out; the lock goes with the process, however it ends."""
+
+        def refuse() -> None:
+            raise BlockingIOError(
+                f"another process is training in {self.path}; wait for it, or name another "
+                "folder (--out)"
+            )
+
+        return locked(self.path / LOCK, refuse)
+
+
+def finite(value: Any) -> Any:
+    """For JSON, which has no name for NaN and infinity: None in their places."""
+    if isinstance(value, Mapping):
+        return {str(key): finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, so that a result can be understood later."""
+    packages = ("torch", "numpy", "numba", "safetensors")
+    return {
+        "command": sys.argv,
+        "s4d_torch": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in packages},
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of this package, where it runs from a checkout."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+        tracked = subprocess.run(
+            ["git", "-C", here, "ls-files", "--error-unmatch", Path(__file__).name],
+            capture_output=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if tracked.returncode == 0 else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: expected an object, got {type(content).__name__}")
+    return content
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers as far as another machine would compute them from the same data."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:
+    text = io.StringIO()
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
