@@ -22,7 +22,7 @@ HOW_TO_SAVE = (
 
 
 @dataclass(frozen=True)
-class Block:
+class StoredArray:
     """An array in a file, known by its header."""
 
     file: Path
@@ -54,30 +54,30 @@ class Block:
             )
 
 
-def stored_arrays(file: Path) -> dict[str, Block]:
+def stored_arrays(file: Path) -> dict[str, StoredArray]:
     """The arrays of a file by name; the one of an ``.npy`` file is named as the file."""
     try:
         if file.suffix.lower() == ".npy":
             with file.open("rb") as stream:
-                return {file.stem: _block(file, file.stem, stream)}
+                return {file.stem: _described(file, file.stem, stream)}
         blocks = {}
         with zipfile.ZipFile(file) as archive:
             for member in archive.namelist():
                 if member.endswith(".npy"):
                     with archive.open(member) as stream:
                         name = member.removesuffix(".npy")
-                        blocks[name] = _block(file, name, stream)
+                        blocks[name] = _described(file, name, stream)
         return blocks
     except DAMAGED as error:
         raise ValueError(f"{file} is damaged or no {file.suffix} file: {error}") from error
 
 
-def _block(file: Path, name: str, stream: IO[bytes]) -> Block:
+def _described(file: Path, name: str, stream: IO[bytes]) -> StoredArray:
     try:
         shape, fortran, dtype = _header(stream)
     except ValueError as error:
         raise ValueError(f"{file}: {name} is damaged or no array: {error}") from error
-    return Block(file, name, shape, dtype, not fortran or len(shape) < 2)
+    return StoredArray(file, name, shape, dtype, not fortran or len(shape) < 2)
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -89,48 +89,48 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"format version {version} is for structured arrays")
 
 
-def read_whole(block: Block) -> Array:
+def read_whole(stored: StoredArray) -> Array:
     """The array in memory: for targets and lengths."""
-    parts = list(read_blocks(block))
-    return np.concatenate(parts) if parts else np.empty(block.shape, block.dtype)
+    parts = list(read_blocks(stored))
+    return np.concatenate(parts) if parts else np.empty(stored.shape, stored.dtype)
 
 
-def read_blocks(block: Block) -> Iterator[Array]:
+def read_blocks(stored: StoredArray) -> Iterator[Array]:
     """Its rows in order, as many at a time as fit into a few megabytes (one at least)."""
-    block.refuse_objects()
-    if not block.shape:
-        raise ValueError(f"{block}, a single number; expected an array")
-    row = block.dtype.itemsize * int(np.prod(block.shape[1:]))
+    stored.refuse_objects()
+    if not stored.shape:
+        raise ValueError(f"{stored}, a single number; expected an array")
+    row = stored.dtype.itemsize * int(np.prod(stored.shape[1:]))
     together = max(1, BLOCK_BYTES // max(row, 1))
-    if block.file.suffix.lower() != ".npy" and block.in_order:
-        yield from _streamed(block, row, together)
+    if stored.file.suffix.lower() != ".npy" and stored.in_order:
+        yield from _streamed(stored, row, together)
         return
-    array = _loaded(block)
-    for start in range(0, block.shape[0], together):
+    array = _loaded(stored)
+    for start in range(0, stored.shape[0], together):
         yield np.asarray(array[start : start + together])
 
 
-def _streamed(block: Block, row: int, together: int) -> Iterator[Array]:
-    with zipfile.ZipFile(block.file) as archive, archive.open(f"{block.name}.npy") as stream:
+def _streamed(stored: StoredArray, row: int, together: int) -> Iterator[Array]:
+    with zipfile.ZipFile(stored.file) as archive, archive.open(f"{stored.name}.npy") as stream:
         _header(stream)
-        for start in range(0, block.shape[0], together):
-            rows = min(together, block.shape[0] - start)
+        for start in range(0, stored.shape[0], together):
+            rows = min(together, stored.shape[0] - start)
             try:
                 content = stream.read(rows * row)
             except DAMAGED as error:
-                raise ValueError(f"{block.file}: {block.name} is damaged: {error}") from error
+                raise ValueError(f"{stored.file}: {stored.name} is damaged: {error}") from error
             if len(content) < rows * row:
-                raise ValueError(f"{block} but ends before its last row")
-            yield np.frombuffer(content, block.dtype).reshape(rows, *block.shape[1:])
+                raise ValueError(f"{stored} but ends before its last row")
+            yield np.frombuffer(content, stored.dtype).reshape(rows, *stored.shape[1:])
 
 
-def _loaded(block: Block) -> Array:
-    mapped: Literal["r"] | None = "r" if block.file.suffix.lower() == ".npy" else None
+def _loaded(stored: StoredArray) -> Array:
+    mapped: Literal["r"] | None = "r" if stored.file.suffix.lower() == ".npy" else None
     try:
-        loaded = np.load(block.file, mmap_mode=mapped, allow_pickle=False)
+        loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
     except ValueError as error:
-        raise ValueError(f"{block} but cannot be read: {error}") from error
-    return loaded if mapped else loaded[block.name]
+        raise ValueError(f"{stored} but cannot be read: {error}") from error
+    return loaded if mapped else loaded[stored.name]
 
 
 # ---- values -----------------------------------------------------------------------------------
@@ -146,9 +146,9 @@ def write_values(values: Array, out: Array) -> tuple[int, ...] | None:
     return None if finite.all() else tuple(map(int, np.argwhere(~finite)[0]))
 
 
-def refuse_value(block: Block, value: float, case: int, time: int, channel: int) -> None:
+def refuse_value(stored: StoredArray, value: float, case: int, time: int, channel: int) -> None:
     """Say where a value is missing."""
     raise ValueError(
-        f"{block.file}: {block.name} is {value} at case {case}, time {time}, channel {channel} "
+        f"{stored.file}: {stored.name} is {value} at case {case}, time {time}, channel {channel} "
         "(counted from 0); expected finite numbers that fit into float32: fill or drop them first"
     )

@@ -59,7 +59,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Record:
+class WfdbRecord:
     """Signals in physical units, (samples, signals) in float64; NaN where there is no sample."""
 
     header: Header
@@ -76,7 +76,7 @@ class Record:
         return self.values[:, names.index(name)]
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path) -> WfdbRecord:
     """The record of a header file: every signal, its first sample and checksum verified."""
     header = read_header(path)
     columns: list[Array] = []
@@ -90,7 +90,7 @@ def read_record(path: Path) -> Record:
             columns.append(numbers)
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"{header.path}: its signals differ in length; they should not")
-    return Record(header, np.stack(columns, axis=1))
+    return WfdbRecord(header, np.stack(columns, axis=1))
 
 
 def read_header(path: Path) -> Header:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
-from s4d_torch.data.files.wfdb import Record, read_record
+from s4d_torch.data.files.wfdb import WfdbRecord, read_record
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source, require_files
 from s4d_torch.data.splits import cut_randomly
 from s4d_torch.data.task import ARENA, LAPTOP, Task, check_choices, register
@@ -128,7 +128,7 @@ def _read_windows(headers: list[Path], number: str, scratch: Scratch) -> _Window
     return _Windows(signals, targets, np.concatenate(owners)[:count])
 
 
-def _require_rate(record: Record, rate: int) -> Record:
+def _require_rate(record: WfdbRecord, rate: int) -> WfdbRecord:
     if record.header.sample_rate != rate:
         raise ValueError(
             f"{record.header.path}: {record.header.sample_rate} samples per second, expected {rate}"
@@ -148,7 +148,7 @@ def _window_targets(signals: Array, numeric: Array) -> Array:
     return targets
 
 
-def _patient(record: Record) -> str:
+def _patient(record: WfdbRecord) -> str:
     """Who was recorded, from the comment on the source; some patients have several records."""
     found = re.search(r"matched/(s\d+)", " ".join(record.header.comments))
     return found[1] if found else record.header.path.stem

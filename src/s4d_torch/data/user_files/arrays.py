@@ -23,7 +23,7 @@ import numpy as np
 from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Array, Dataset, Sequences
 from s4d_torch.data.files.npy import (
-    Block,
+    StoredArray,
     read_blocks,
     read_whole,
     refuse_value,
@@ -83,7 +83,7 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
     given = {name: _sequences(blocks, s, options, scratch) for name, s in suffixes.items()}
     _check_channels(given, suffixes, files[0])
     each = [_targets(blocks, f"y{suffix}", len(given[name])) for name, suffix in suffixes.items()]
-    if len({_sort(targets) for targets in each}) > 1:
+    if len({_type_of(targets) for targets in each}) > 1:
         shown = ", ".join(
             f"y{s} is {y.dtype}" for s, y in zip(suffixes.values(), each, strict=True)
         )
@@ -99,7 +99,7 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
     return dataset_of(given, targets, options)
 
 
-def _named(files: list[Path]) -> dict[str, Block]:
+def _named(files: list[Path]) -> dict[str, StoredArray]:
     """The arrays of the files by what they are: X or X_train, y, lengths, ..."""
     if len(files) == 2:
         x, y = (next(iter(stored_arrays(file).values())) for file in files)
@@ -122,7 +122,7 @@ def _named(files: list[Path]) -> dict[str, Block]:
     return blocks
 
 
-def _targets(blocks: Mapping[str, Block], name: str, cases: int) -> Array:
+def _targets(blocks: Mapping[str, StoredArray], name: str, cases: int) -> Array:
     if name not in blocks:
         first = next(iter(blocks.values()))
         raise ValueError(f"{first.file}: has no array {name}, the target of each case")
@@ -135,7 +135,7 @@ def _targets(blocks: Mapping[str, Block], name: str, cases: int) -> Array:
     return targets
 
 
-def _sort(targets: Array) -> str:
+def _type_of(targets: Array) -> str:
     return {"U": "text", "S": "text", "f": "float"}.get(targets.dtype.kind, "whole")
 
 
@@ -152,7 +152,7 @@ def _check_channels(
 
 
 def _sequences(
-    blocks: Mapping[str, Block], suffix: str, options: ArraysOptions, scratch: Scratch
+    blocks: Mapping[str, StoredArray], suffix: str, options: ArraysOptions, scratch: Scratch
 ) -> Sequences:
     block = blocks[f"X{suffix}"]
     block.refuse_objects()
@@ -184,7 +184,7 @@ def _sequences(
     return Sequences(values)
 
 
-def _ragged(block: Block, offsets: Array, scratch: Scratch) -> Sequences:
+def _ragged(block: StoredArray, offsets: Array, scratch: Scratch) -> Sequences:
     channels = block.shape[1] if len(block.shape) == 2 else 1
     lengths = np.unique(np.diff(offsets))
     even = len(lengths) == 1
@@ -202,7 +202,9 @@ def _ragged(block: Block, offsets: Array, scratch: Scratch) -> Sequences:
     return Sequences(values) if even else Sequences(values, offsets)
 
 
-def sequence_offsets(blocks: Mapping[str, Block], suffix: str, block: Block) -> Array | None:
+def sequence_offsets(
+    blocks: Mapping[str, StoredArray], suffix: str, block: StoredArray
+) -> Array | None:
     """Where each sequence begins and the last one ends, if X holds them one after the other."""
     named = [name for name in (f"lengths{suffix}", f"offsets{suffix}") if name in blocks]
     if not named:

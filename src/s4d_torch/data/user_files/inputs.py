@@ -14,13 +14,7 @@ from s4d_torch.data.files.npy import read_whole, stored_arrays
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
 from s4d_torch.data.task import Task
 from s4d_torch.data.user_files.arrays import sequence_offsets
-from s4d_torch.data.user_files.table import (
-    USUAL_NAMES,
-    is_nameless,
-    read_number,
-    read_rows,
-    read_time,
-)
+from s4d_torch.data.user_files.table import USUAL_NAMES, is_nameless, read_rows, read_time
 
 BYTES = 256  # tokens of a model that reads text as it is in the file
 
@@ -206,7 +200,7 @@ def _table(file: Path, signature: Signature, options: Any) -> list[Array]:
             raise ValueError(f"{file}:{line}: {len(row)} cells; expected {len(header)}")
         cells = dict(zip(header, row, strict=True))
         time = read_time(cells[columns["time"]], f"{file}:{line}") if columns["time"] else 0.0
-        numbers = [read_number(cells[name], f"{file}:{line}: column {name!r}") for name in values]
+        numbers = [_number(cells[name], file, line) for name in values]
         cases.setdefault(cells.get(columns["case"], ""), []).append((time, numbers))
     return [
         np.array([numbers for _, numbers in sorted(samples, key=lambda sample: sample[0])])
@@ -242,3 +236,9 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _number(cell: str, file: Path, line: int) -> float:
+    if not _is_number(cell):
+        raise ValueError(f"{file}:{line}: {cell!r} is no number")
+    return float(cell)

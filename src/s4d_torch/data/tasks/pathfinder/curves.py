@@ -57,7 +57,7 @@ class Ground(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """An image as cells, some per pixel: ``empty`` holds the marks of one without curves."""
 
     cells: int
@@ -72,7 +72,7 @@ class Grid:
     @staticmethod
     def make(
         size: int, *, pitch: float, clearance: float, end_room: float, border: float, turn: float
-    ) -> Grid:
+    ) -> CellGrid:
         """Lengths in pixels, ``pitch`` from place to place; turns are below ``turn`` in radians.
 
         ``end_room`` is what an end needs beyond ``clearance``.
@@ -110,7 +110,7 @@ class Grid:
         empty = np.full((side, side), FOREIGN, dtype=np.int16)
         edge = margin + int(np.ceil(border * cells))
         empty[edge:-edge, edge:-edge] = FREE
-        return Grid(cells, ground, empty.ravel())
+        return CellGrid(cells, ground, empty.ravel())
 
 
 @compiled

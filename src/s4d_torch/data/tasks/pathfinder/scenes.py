@@ -31,7 +31,7 @@ import numpy as np
 from numba import njit
 
 from s4d_torch.data.dataset import Array
-from s4d_torch.data.tasks.pathfinder.curves import UNITS, Grid, grow_long, grow_short
+from s4d_torch.data.tasks.pathfinder.curves import UNITS, CellGrid, grow_long, grow_short
 from s4d_torch.data.tasks.pathfinder.scene_options import SIZES, SceneOptions
 
 PILOT_SCENES = 1500
@@ -153,8 +153,8 @@ def choose_ends(seen: Array, odds: Odds, random: np.random.Generator) -> tuple[A
 
 
 @lru_cache(maxsize=4)
-def _grid(options: SceneOptions) -> Grid:
-    return Grid.make(
+def _grid(options: SceneOptions) -> CellGrid:
+    return CellGrid.make(
         options.size,
         pitch=options.pitch,
         clearance=options.clearance,
