@@ -10,8 +10,8 @@ import pytest
 
 from s4d_torch._registry import UnknownNameError
 from s4d_torch.cli import main
+from s4d_torch.cli.common.parsing import CommandError
 from s4d_torch.cli.inputs import read_items
-from s4d_torch.cli.parsing import CommandError
 from s4d_torch.data import TASKS, DataFolder, Dataset, MissingDataError, find_task
 from s4d_torch.data.files import arrays as array_files
 from s4d_torch.data.own.arrays import ArraysOptions, load_arrays

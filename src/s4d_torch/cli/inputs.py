@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from s4d_torch.cli.parsing import CommandError
+from s4d_torch.cli.common.parsing import CommandError
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.arrays import read_whole, stored_arrays
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio

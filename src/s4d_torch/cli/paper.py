@@ -14,9 +14,9 @@ from rich.table import Table
 
 from s4d_torch._files import write_atomically
 from s4d_torch._registry import unknown
+from s4d_torch.cli.common.parsing import UsageError
 from s4d_torch.cli.display import say
 from s4d_torch.cli.paper_claims import print_claims
-from s4d_torch.cli.parsing import UsageError
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.experiments.effort import seconds_per_mode_step

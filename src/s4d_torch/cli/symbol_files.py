@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.cli.parsing import CommandError, UsageError
+from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.png import read_png, write_png
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio

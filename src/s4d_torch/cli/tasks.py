@@ -7,14 +7,15 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
 
 import tyro
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from s4d_torch.cli.common.options import DataDir, data_folder
+from s4d_torch.cli.common.parsing import UsageError, explanations
+from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.cli.display import say
-from s4d_torch.cli.parsing import DataDir, UsageError, explanations
-from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task, default_root
+from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task
 from s4d_torch.training.config import PRESETS
 
 OURS = "S4D-LegS"  # the paper's main row
@@ -30,12 +31,11 @@ class Tasks:
     """where data is looked for"""
 
     def run(self, console: Console) -> None:
-        root = default_root() if self.data_dir is None else self.data_dir.expanduser()
-        folder = DataFolder(root, download=False)
+        folder = data_folder(self.data_dir, download=False)
         if not self.name:
             console.print(tasks_table(folder))
             say(console, f"{OURS}: the paper's result, accuracy in % or RMSE")
-            say(console, f"here: in {root}; 's4d tasks NAME' shows all about a task")
+            say(console, f"here: in {folder.root}; 's4d tasks NAME' shows all about a task")
             return
         try:
             task = TASKS[self.name]
@@ -51,7 +51,7 @@ def tasks_list() -> str:
 
 
 def tasks_table(folder: DataFolder) -> Table:
-    table = _table(title="Tasks")
+    table = plain_table(title="Tasks")
     table.add_column("name", no_wrap=True)
     table.add_column("length", justify="right")
     table.add_column(OURS, justify="right", no_wrap=True)
@@ -111,14 +111,14 @@ def _source_notes(source: Source) -> str:
 def _presets_table(task: Task[Any]) -> Table:
     rows = {"small": task.small, "paper": task.paper}
     chosen = {name: row for name in sorted(PRESETS, reverse=True) if (row := rows.get(name))}
-    table = _table("setting", *chosen, title="Presets (--preset)")
+    table = plain_table("setting", *chosen, title="Presets (--preset)")
     for field in fields(Hyperparameters):
         table.add_row(field.name, *(str(getattr(row, field.name)) for row in chosen.values()))
     return table
 
 
 def _options_table(task: Task[Any]) -> Table:
-    table = _table("option", "default", "what it does", title="Options of the data")
+    table = plain_table("option", "default", "what it does", title="Options of the data")
     for name, default, text in _options(task):
         table.add_row(f"--data.{name.replace('_', '-')}", escape(default), escape(text))
     return table
@@ -133,14 +133,10 @@ def _options(task: Task[Any]) -> Iterator[tuple[str, str, str]]:
 
 def _published_table(task: Task[Any]) -> Table:
     unit = "accuracy in %" if task.metric == "accuracy" else task.metric
-    table = _table("model", unit, title="Published results")
+    table = plain_table("model", unit, title="Published results")
     for model, result in task.published.items():
         table.add_row(escape(model), f"{result:g}")
     return table
-
-
-def _table(*columns: str, title: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
 
 
 def _presence(task: Task[Any], folder: DataFolder) -> str:

@@ -1,7 +1,8 @@
 """The state space inside an official layer: its names, signs and stored forms, made ours.
 
 Every generation of the official code stores one diagonal mode of each conjugate pair, B and C as
-real pairs and dt per channel; they differ in names, in the sign of Im(A) and in what C holds.
+real pairs and dt per channel; they differ in names, in the sign of Im(A) and in what C holds. All
+are read into one common form, :class:`OfficialSystem`, which a few steps turn into an SSM of ours.
 """
 
 from __future__ import annotations
@@ -12,23 +13,22 @@ from math import pi
 import torch
 from torch import Tensor
 
-from s4d_torch.deploy.official.options import (
+from s4d_torch.deploy.official.weights import (
     CONSTRAINT_OF,
     LOG_TRANSFORMS,
     TRANSFORMS,
+    Facts,
     LayerOptions,
+    Weights,
+    because,
+    listed,
 )
-from s4d_torch.deploy.official.system import (
-    Kernel,
-    System,
-    as_ssm,
-    band_limited,
-    one_step_size,
-    plain_C,
-    softmax_C,
-    untied,
-)
-from s4d_torch.deploy.official.weights import Findings, Weights, because, listed
+from s4d_torch.nn.method import Method
+from s4d_torch.ssm.discretization import bilinear_low_rank
+from s4d_torch.ssm.kernel import dense
+from s4d_torch.ssm.pairs import from_readout, readout
+
+DSS_EPSILON = 1e-7  # of the official reciprocal
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,57 @@ NAMINGS = (
 )
 
 
-def read_kernel(weights: Weights, options: LayerOptions, findings: Findings) -> Kernel:
+@dataclass(frozen=True)
+class OfficialSystem:
+    """S copies of (A, B, P) for H channels, in double precision; channel h uses copy h mod S."""
+
+    raw: Tensor  # (S, N), the decay behind ``constraint``
+    constraint: str
+    decay: Tensor  # (S, N)
+    frequency: Tensor  # (S, N), zero for real modes
+    B: Tensor  # (S, N) complex
+    C: Tensor  # (channels, H, N) complex
+    P: Tensor | None  # (rank, S, N) complex
+    log_dt: Tensor  # (H, 1), or (H, N) with a step size for each mode
+    pairs: bool
+
+    @property
+    def A(self) -> Tensor:
+        return torch.complex(-self.decay, self.frequency)
+
+    @property
+    def channels(self) -> int:
+        return self.C.shape[1]
+
+    def each(self, x: Tensor) -> Tensor:
+        """(S, ...) -> (H, ...), in the official order of the copies."""
+        return x.repeat(self.channels // x.shape[0], *[1] * (x.ndim - 1))
+
+
+@dataclass(frozen=True)
+class KernelParts:
+    """The method and the parameters of an SSM."""
+
+    method: Method
+    d_state: int
+    tensors: dict[str, Tensor]
+
+
+def read_kernel(weights: Weights, options: LayerOptions, facts: Facts) -> KernelParts:
     """The kernel's tensors as those of an SSM of the same output."""
     naming = _naming(weights)
-    findings.found("layer", naming.title)
-    system = _read_system(weights, naming, options, findings)
+    facts.found("layer", naming.title)
+    system = _read_system(weights, naming, options, facts)
     rank = 0 if system.P is None else system.P.shape[0]
     mode = f"dplr, rank {rank}" if rank else "diag" if system.pairs else "diag, real"
-    findings.found("mode", mode)
-    disc = _disc(system, "B" in weights, naming, options, findings)
+    facts.found("mode", mode)
+    disc = _disc(system, "B" in weights, naming, options, facts)
     if options.bandlimit is not None:
-        findings.choose("bandlimit", options.bandlimit, 1.0)
+        facts.choose("bandlimit", options.bandlimit, 1.0)
         system = band_limited(system, options.bandlimit)
-    system = _our_C(system, disc, weights, options, findings)
+    system = _our_C(system, disc, weights, options, facts)
     copies = system.raw.shape[0]
-    findings.found("n_ssm", copies)
+    facts.found("n_ssm", copies)
     if system.log_dt.shape[1] > 1:
         system = one_step_size(system)
     elif 1 < copies < system.channels:  # ours serve neighbours: without ties the answer is the same
@@ -76,15 +112,15 @@ def read_kernel(weights: Weights, options: LayerOptions, findings: Findings) -> 
 
 
 def _our_C(
-    system: System, disc: str, weights: Weights, options: LayerOptions, findings: Findings
-) -> System:
+    system: OfficialSystem, disc: str, weights: Weights, options: LayerOptions, facts: Facts
+) -> OfficialSystem:
     """The system with the C that our kernels read as theirs read the stored one."""
     for name, needed in (("l_max", disc == "dss"), ("l_kernel", system.P is not None)):
         if getattr(options, name) is not None and not needed:
             raise ValueError(f"{name} has no effect on this layer (disc {disc}); leave it out")
     if system.P is not None:
         length = _read_length(weights, options)
-        findings.found("l_kernel", length)
+        facts.found("l_kernel", length)
         return plain_C(system, length)
     if disc == "dss":
         if options.l_max is None:
@@ -92,7 +128,7 @@ def _our_C(
                 "disc 'dss' normalises a kernel over the length of its input, which weights do "
                 "not show; pass l_max, the length of the sequences it was trained on"
             )
-        findings.choose("l_max", options.l_max, 0)
+        facts.choose("l_max", options.l_max, 0)
         return softmax_C(system, options.l_max)
     # they double the real part of real modes too
     return system if system.pairs else replace(system, C=2 * system.C)
@@ -111,8 +147,8 @@ def _naming(weights: Weights) -> Naming:
 
 
 def _read_system(
-    weights: Weights, naming: Naming, options: LayerOptions, findings: Findings
-) -> System:
+    weights: Weights, naming: Naming, options: LayerOptions, facts: Facts
+) -> OfficialSystem:
     C, pairs = _read_C(weights, naming)
     _, H, N = C.shape
     raw = weights.take(naming.real, (None, N), "(n_ssm, modes)")
@@ -123,7 +159,7 @@ def _read_system(
             f"{H} channels of C"
         )
     B, P = _read_B_P(weights, S, N, pairs)
-    decay, raw, constraint = _read_decay(raw, naming, P is not None, options, findings)
+    decay, raw, constraint = _read_decay(raw, naming, P is not None, options, facts)
     imag = torch.zeros_like(raw)
     if pairs:
         imag = weights.take(naming.imag, (S, N), "(n_ssm, modes)")
@@ -132,9 +168,9 @@ def _read_system(
         imag = TRANSFORMS[options.imag_transform or "none"](imag)
     if naming.real == "inv_A_real" and "A" in weights:
         weights.drop("A")  # stored by v3, and never read
-    log_dt = _read_log_dt(weights, naming, H, N, options, findings)
+    log_dt = _read_log_dt(weights, naming, H, N, options, facts)
     frequency = naming.sign * imag
-    return System(raw, constraint, decay, frequency, B, C, P, log_dt, pairs)
+    return OfficialSystem(raw, constraint, decay, frequency, B, C, P, log_dt, pairs)
 
 
 def _read_C(weights: Weights, naming: Naming) -> tuple[Tensor, bool]:
@@ -169,7 +205,7 @@ def _read_B_P(weights: Weights, S: int, N: int, pairs: bool) -> tuple[Tensor, Te
 
 
 def _read_decay(
-    raw: Tensor, naming: Naming, low_rank: bool, options: LayerOptions, findings: Findings
+    raw: Tensor, naming: Naming, low_rank: bool, options: LayerOptions, facts: Facts
 ) -> tuple[Tensor, Tensor, str]:
     """-Re(A), what is stored for it here, and the constraint that is stored behind."""
     if not naming.transforms:
@@ -179,7 +215,7 @@ def _read_decay(
                 f"got {options.real_transform!r}"
             )
         return raw.exp(), raw, "exp"
-    transform = findings.choose("real_transform", options.real_transform, "exp")
+    transform = facts.choose("real_transform", options.real_transform, "exp")
     if transform == "relu" and low_rank and naming.sign > 0:
         return raw.relu(), raw.relu(), "identity"  # v3 has no floor there, ours has
     decay = TRANSFORMS[transform](raw)
@@ -189,7 +225,7 @@ def _read_decay(
 
 
 def _read_log_dt(
-    weights: Weights, naming: Naming, H: int, N: int, options: LayerOptions, findings: Findings
+    weights: Weights, naming: Naming, H: int, N: int, options: LayerOptions, facts: Facts
 ) -> Tensor:
     """log dt, (H, 1) or (H, N)."""
     if naming.dt == "log_dt":
@@ -200,7 +236,7 @@ def _read_log_dt(
     words = "(d_model, 1), or (d_model, modes)"
     raw = weights.take("inv_dt", (H, N if each else 1), words)
     raw = raw.sinh() if options.dt_fast else raw
-    transform = findings.choose("dt_transform", options.dt_transform, "exp")
+    transform = facts.choose("dt_transform", options.dt_transform, "exp")
     if transform in LOG_TRANSFORMS:
         return LOG_TRANSFORMS[transform](raw)
     dt = TRANSFORMS[transform](raw)
@@ -213,15 +249,15 @@ def _read_log_dt(
 
 
 def _disc(
-    system: System, has_B: bool, naming: Naming, options: LayerOptions, findings: Findings
+    system: OfficialSystem, has_B: bool, naming: Naming, options: LayerOptions, facts: Facts
 ) -> str:
     only = "bilinear" if system.P is not None else None if has_B else "zoh"
     if only is None:
-        return findings.choose("disc", options.disc, naming.disc)
+        return facts.choose("disc", options.disc, naming.disc)
     if options.disc not in (None, only):
         kind = "an S4 layer (DPLR)" if only == "bilinear" else "a layer without B"
         raise ValueError(f"{kind} is always {only!r}, got disc {options.disc!r}")
-    findings.found("disc", only)
+    facts.found("disc", only)
     return only
 
 
@@ -251,3 +287,108 @@ def _complex(x: Tensor, pairs: bool) -> Tensor:
     if pairs:
         return torch.complex(x[..., 0], x[..., 1])
     return torch.complex(x, torch.zeros_like(x))
+
+
+# -- from the common form to ours -------------------------------------------------------------
+
+
+def plain_C(system: OfficialSystem, length: int) -> OfficialSystem:
+    """C from the stored ``C (I - A_bar^L)``, on real vectors that stand for conjugate pairs."""
+    assert system.P is not None
+    if system.log_dt.shape[1] > 1:
+        raise ValueError(
+            "an S4 layer (DPLR) with a step size for each mode (dt_tie=False) has no counterpart"
+        )
+    if length == 0:
+        return system
+    P = system.each(system.P.transpose(0, 1))  # (H, rank, N)
+    A, B = system.each(system.A), system.each(system.B)
+    A_bar = dense(bilinear_low_rank(A, P, B, system.log_dt.exp()))
+    faded = torch.eye(A_bar.shape[-1], dtype=A_bar.dtype) - torch.matrix_power(A_bar, length)
+    stored = readout(system.C).transpose(0, 1)  # (H, channels, 2N)
+    rows, failed = torch.linalg.solve_ex(faded, stored, left=False)
+    if bool(failed.any()) or not bool(torch.isfinite(rows).all()):
+        raise ValueError(
+            f"C cannot be recovered from C (I - A_bar^{length}), some mode does not fade at all; "
+            "is real_transform the one it was trained under?"
+        )
+    return replace(system, C=from_readout(rows.transpose(0, 1)))
+
+
+def softmax_C(system: OfficialSystem, length: int) -> OfficialSystem:
+    """C for our softmax kernel, which doubles the real part and divides exactly."""
+    A = system.each(system.A)
+    z = A * system.log_dt.exp()
+    z = torch.where(A.real > 0, -z, z)
+    size = (A * torch.expm1(z * length)).abs().square()
+    exact = size / (size + DSS_EPSILON)
+    return replace(system, C=system.C * exact * (0.5 if system.pairs else 1.0))
+
+
+def band_limited(system: OfficialSystem, limit: float) -> OfficialSystem:
+    """C without the modes that turn at or above ``limit`` of half a turn per step."""
+    turns = system.log_dt.exp() * system.each(system.frequency).abs() / (2 * pi)
+    return replace(system, C=system.C * (turns < 0.5 * limit))
+
+
+def untied(system: OfficialSystem) -> OfficialSystem:
+    """One copy of A, B and P for each channel."""
+    P = None if system.P is None else system.each(system.P.transpose(0, 1)).transpose(0, 1)
+    return replace(
+        system,
+        raw=system.each(system.raw),
+        decay=system.each(system.decay),
+        frequency=system.each(system.frequency),
+        B=system.each(system.B),
+        P=P,
+    )
+
+
+def one_step_size(system: OfficialSystem) -> OfficialSystem:
+    """A step size per mode moved into A and B, where ``dt A`` and ``dt B`` stay what they were."""
+    system = untied(system)
+    log_dt = system.log_dt.mean(1, keepdim=True)
+    ratio = system.log_dt - log_dt
+    exp = system.constraint == "exp"
+    decay = system.decay * ratio.exp()
+    return replace(
+        system,
+        raw=system.raw + ratio if exp else decay,
+        constraint="exp" if exp else "identity",
+        decay=decay,
+        frequency=system.frequency * ratio.exp(),
+        B=system.B * ratio.exp(),
+        log_dt=log_dt,
+    )
+
+
+def as_ssm(system: OfficialSystem, disc: str, *, length: int | None, train_B: bool) -> KernelParts:
+    """The tensors of an SSM; ``init`` only says of what shape they are."""
+    channels, H, N = system.C.shape
+    structure, init = "diagonal", "lin" if system.pairs else "real"
+    kernel, discretization = ("softmax", "zoh") if disc == "dss" else ("vandermonde", disc)
+    if system.P is not None:
+        rank = system.P.shape[0]
+        if rank > 2:
+            raise ValueError(f"the low-rank term P has rank {rank}; ranks 1 and 2 can be converted")
+        structure, kernel, init = "dplr", "cauchy", "legs" if rank == 1 else "legt"
+    method = Method(
+        structure=structure,
+        kernel=kernel,
+        discretization=discretization,
+        constraint=system.constraint,
+        init=init,
+        train_B=train_B,
+        n_ssm=1 if system.raw.shape[0] == 1 < H else None,
+        bidirectional=channels == 2,
+        softmax_length=length if length and kernel == "softmax" else Method.softmax_length,
+    )
+    stored = torch.view_as_real if system.pairs else torch.real
+    C = system.C if channels == 2 else system.C[0]
+    tensors = {"raw_decay": system.raw, "raw_B": stored(system.B), "raw_C": stored(C)}
+    if system.pairs:
+        tensors["frequency"] = system.frequency
+    if system.P is not None:
+        tensors["raw_P"] = stored(system.P.transpose(0, 1))
+    tensors["log_dt"] = system.log_dt[:, 0]
+    return KernelParts(method, 2 * N if system.pairs else N, tensors)

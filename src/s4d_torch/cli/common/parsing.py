@@ -9,21 +9,11 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 
 T = TypeVar("T")
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""An option of a command that is off unless its flag is there."""
-
-DataDir = Annotated[
-    Path | None,
-    tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"),
-]
-"""The folder of all data."""
 
 
 class UsageError(Exception):

@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from s4d_torch._files import write_atomically
-from s4d_torch.deploy.stream.runner import Runner, Standing
+from s4d_torch.deploy.stream.runner import Runner, StreamPosition
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.state import ModelState
 
@@ -31,17 +31,17 @@ TRAINING = ("dropout", "tie_dropout", "drop_path", "engine", "check_finite")
 
 
 def write_streams(
-    path: str | os.PathLike[str], runner: Runner, streams: Mapping[Any, Standing]
+    path: str | os.PathLike[str], runner: Runner, streams: Mapping[Any, StreamPosition]
 ) -> None:
     """Write the states of streams by their ids, whole or not at all."""
     described = []
-    for name, standing in streams.items():
+    for name, position in streams.items():
         if isinstance(name, bool) or not isinstance(name, str | int | None):
             raise TypeError(f"an id on disk must be a string or an integer, got {name!r}")
-        described.append({"id": name, "rate": standing.rate, "samples": standing.samples})
+        described.append({"id": name, "rate": position.rate, "samples": position.samples})
     if not described:
         raise ValueError("there is no stream to write; push to one first")
-    states = [runner.state(standing) for standing in streams.values()]
+    states = [runner.state(position) for position in streams.values()]
     tensors = {
         f"layer.{i}": torch.cat(layer)
         for i, layer in enumerate(zip(*(state.layers for state in states), strict=True))
@@ -50,7 +50,7 @@ def write_streams(
     tensors["samples"] = torch.cat([state.samples for state in states])
     if runner.pools:
         none = torch.zeros(runner.model.d_output, dtype=runner.dtype, device=runner.device)
-        answers = [standing.answer for standing in streams.values()]
+        answers = [position.answer for position in streams.values()]
         tensors["answer"] = torch.stack([none if y is None else y for y in answers])
     about = {**_identity(runner.model), "streams": described}
     metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(about)}
@@ -58,7 +58,7 @@ def write_streams(
     write_atomically({Path(path): content})
 
 
-def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable, Standing]:
+def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable, StreamPosition]:
     """The streams of a file, by their ids; an error unless this very model wrote it."""
     described, tensors = _read(Path(path))
     _check_identity(described, runner.model, path)
@@ -67,13 +67,15 @@ def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable,
         raise ValueError(f"{str(path)!r} does not say which streams it holds; write it again")
     _check_shapes(tensors, runner, len(streams), path)
     tensors = {name: x.to(runner.device) for name, x in tensors.items()}
-    found: dict[Hashable, Standing] = {}
+    found: dict[Hashable, StreamPosition] = {}
     for row, stream in enumerate(streams):
         part = slice(row, row + 1)
         layers = tuple(tensors[f"layer.{i}"][part].clone() for i in range(len(runner.model.blocks)))
         state = ModelState(layers, tensors["total"][part].clone(), tensors["samples"][part].clone())
         answer = tensors["answer"][row].clone() if runner.pools and stream["samples"] else None
-        found[stream["id"]] = Standing(stream["rate"], stream["samples"], state, answer=answer)
+        found[stream["id"]] = StreamPosition(
+            stream["rate"], stream["samples"], state, answer=answer
+        )
     return found
 
 
