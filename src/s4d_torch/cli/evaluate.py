@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -10,16 +10,13 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 
 from s4d_torch.cli.common.options import (
     DataDir,
     Device,
     RunPath,
     Switch,
-    check_above_zero,
-    check_at_least_one,
-    check_device,
+    check_options,
     data_folder,
     load_data,
     shown,
@@ -28,6 +25,7 @@ from s4d_torch.cli.common.options import (
 from s4d_torch.cli.common.parsing import parse, take_positional, value_of
 from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.cli.display import as_json, say
+from s4d_torch.data import Dataset
 from s4d_torch.data.tasks.symbols import counted_bits
 from s4d_torch.deploy.inference import (
     confusion_matrix,
@@ -37,7 +35,7 @@ from s4d_torch.deploy.inference import (
 )
 from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.describe import plural
-from s4d_torch.training.evaluation import Evaluation, score
+from s4d_torch.training.evaluation import score
 from s4d_torch.training.folder import RunFolder
 from s4d_torch.training.processes import local_device
 
@@ -84,9 +82,7 @@ class Evaluate:
             training = replace(config.training, train_size=None, eval_size=None)
             config = replace(config, task=task.name, data=options, training=training)
         command, parts = parse(Evaluate, folder, others, {"data": config.data})
-        check_above_zero(command, "rate")
-        check_at_least_one(command, "batch_size")
-        check_device(command.device)
+        check_options(command, at_least_one=["batch_size"], above_zero=["rate"])
         return replace(command, config=replace(config, **parts))
 
     def run(self, console: Console) -> None:
@@ -97,80 +93,70 @@ class Evaluate:
         dataset = fit_dataset(stored, run.signature, same_unit=same_task)
         old, new = run.signature.sample_rate, dataset.signature.sample_rate
         rate = relative_rate(run.signature, new) if self.rate is None else self.rate
-        splits = [split for name, split in dataset.splits.items() if self.split in (name, "all")]
-        outputs, targets = predict_splits(
-            run,
-            dataset,
-            splits,
-            rate=rate,
-            device=local_device(self.device),
-            batch_size=self.batch_size,
-        )
-        found = score(outputs, targets, dataset.signature)
-        few_classes = run.signature.outputs <= MOST_CLASSES
-        confusion = None
-        if run.signature.kind == "classification" and few_classes:
-            confusion = confusion_matrix(outputs, targets)
-        counted: list[float] = []  # what bits per symbol compare with
-        if run.signature.kind == "generation":
-            counted = [counted_bits(dataset, splits, order) for order in (0, 1)]
+        found = self._evaluate(run, dataset, rate)
         if self.json:
-            described = self._described(found, len(targets), rate, run, confusion)
-            print(as_json(described | ({"counted_bits": counted} if counted else {})))
+            print(as_json(found))
             return
         if self.rate is None and rate != 1:
-            say(
-                console,
-                f"trained at {old:g} Hz, this is at {new:g} Hz: computed with rate {rate:g}",
-            )
-        say(console, f"{self.config.task}, {self.split}: {plural(len(targets), 'sequence')}")
-        console.print(_scores_table(found))
-        if counted:
-            say(
-                console,
-                f"by counting in training: {counted[0]:.4g} bits from how frequent symbols are, "
-                f"{counted[1]:.4g} from the symbol before",
-            )
-        if confusion is not None:
-            say(console, "rows are classes, columns what they were taken for")
-            console.print(_confusion_table(confusion, run.signature.classes, console.width))
+            seen = f"trained at {old:g} Hz, this is at {new:g} Hz"
+            say(console, f"{seen}: computed with rate {rate:g}")
+        _show(found, console)
 
-    def _described(
-        self, found: Evaluation, size: int, rate: float, run: Run, confusion: Tensor | None
-    ) -> dict[str, Any]:
+    def _evaluate(self, run: Run, dataset: Dataset, rate: float) -> dict[str, Any]:
+        """All that is shown, as data."""
         assert self.config is not None
-        described: dict[str, Any] = {
+        device, size = local_device(self.device), self.batch_size
+        splits = [split for name, split in dataset.splits.items() if self.split in (name, "all")]
+        outputs, targets = predict_splits(
+            run, dataset, splits, rate=rate, device=device, batch_size=size
+        )
+        evaluation = score(outputs, targets, dataset.signature)
+        found: dict[str, Any] = {
             "run": self.run_folder,
             "task": self.config.task,
             "data": self.config.to_json()["data"],
             "split": self.split,
-            "sequences": size,
+            "sequences": len(targets),
             "rate": rate,
-            "loss": found.loss,
-            "scores": found.scores,
+            "loss": evaluation.loss,
+            "scores": evaluation.scores,
         }
-        if confusion is not None:
-            described |= {"classes": run.signature.classes, "confusion": confusion.tolist()}
-        return described
+        kind, classes = run.signature.kind, run.signature.classes
+        if kind == "classification" and run.signature.outputs <= MOST_CLASSES:
+            found |= {"classes": classes, "confusion": confusion_matrix(outputs, targets).tolist()}
+        if kind == "generation":  # what bits per symbol compare with
+            found["counted_bits"] = [counted_bits(dataset, splits, order) for order in (0, 1)]
+        return found
 
 
-def _scores_table(found: Evaluation) -> Table:
+def _show(found: Mapping[str, Any], console: Console) -> None:
+    say(console, f"{found['task']}, {found['split']}: {plural(found['sequences'], 'sequence')}")
     table = plain_table("", "", show_header=False, padding=(0, 1))
     table.columns[1].justify = "right"
-    for name, value in found.scores.items():
+    for name, value in found["scores"].items():
         table.add_row(name, METRICS[name].show(value))
-    table.add_row("loss", f"{found.loss:.4f}")
-    return table
+    table.add_row("loss", f"{found['loss']:.4f}")
+    console.print(table)
+    if "counted_bits" in found:
+        frequency, order = found["counted_bits"]
+        say(
+            console,
+            f"by counting in training: {frequency:.4g} bits from how frequent symbols are, "
+            f"{order:.4g} from the symbol before",
+        )
+    if "confusion" in found:
+        say(console, "rows are classes, columns what they were taken for")
+        console.print(_confusion_table(found["confusion"], found["classes"], console.width))
 
 
-def _confusion_table(confusion: Tensor, classes: Sequence[str], width: int) -> Table:
+def _confusion_table(confusion: list[list[int]], classes: Sequence[str], width: int) -> Table:
     names = list(classes) or [str(i) for i in range(len(confusion))]
     fits = 2 * max(map(len, names)) + sum(max(len(name), 4) + 2 for name in names) < width
     rows = names if fits else [f"{name} ({i})" for i, name in enumerate(names)]
     table = plain_table("")
     for i, name in enumerate(names):
         table.add_column(escape(name) if fits else str(i), justify="right", no_wrap=True)
-    for i, row in enumerate(confusion.tolist()):
+    for i, row in enumerate(confusion):
         cells = [f"[bold]{x}[/bold]" if i == j else str(x or "·") for j, x in enumerate(row)]
         table.add_row(escape(rows[i]), *cells)
     return table

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from s4d_torch._files import write_atomically
 from s4d_torch.cli.common.options import Switch, shown
-from s4d_torch.cli.common.parsing import UsageError
+from s4d_torch.cli.common.parsing import UsageError, misuse
 from s4d_torch.cli.display import say
 from s4d_torch.explore.interactive import as_strict_json, describe_run, explore_page
 from s4d_torch.training import Run
@@ -49,8 +49,6 @@ class Explore:
                 raise UsageError("--json writes the parameters of a run; name it with --run RUN")
             return explore_page()
         run = Run.load(self.run_folder)
-        try:
+        with misuse():
             parameters = describe_run(run)
             return as_strict_json(parameters) + "\n" if self.json else explore_page(parameters)
-        except ValueError as error:
-            raise UsageError(str(error)) from error

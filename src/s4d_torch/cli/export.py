@@ -10,14 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from s4d_torch.cli.common.options import (
-    DataDir,
-    RunPath,
-    Switch,
-    check_above_zero,
-    data_folder,
-    shown,
-)
+from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
 from s4d_torch.cli.common.parsing import CommandError
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.data import Dataset, Signature
@@ -56,7 +49,7 @@ class Export:
     """print the facts of the export as a JSON object"""
 
     def run(self, console: Console) -> None:
-        check_above_zero(self, "rate", "tolerance")
+        check_options(self, above_zero=["rate", "tolerance"])
         model, signature, dataset, why = self._source()
         done = export_model(
             model,

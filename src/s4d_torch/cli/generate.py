@@ -11,14 +11,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from s4d_torch.cli.common.options import (
-    DataDir,
-    RunPath,
-    Switch,
-    check_at_least_one,
-    data_folder,
-    shown,
-)
+from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.cli.symbol_files import as_text, check_format, read_symbols, write_symbols
@@ -147,7 +140,7 @@ class Generate:
         return prompts
 
     def _check(self) -> None:
-        check_at_least_one(self, "n", "count", "top_k", "given", "width", "zoom")
+        check_options(self, at_least_one=["n", "count", "top_k", "given", "width", "zoom"])
         if not 0 <= self.temperature < float("inf"):
             raise UsageError(f"--temperature must be 0 or more, got {self.temperature}")
         if self.seed < 0:

@@ -13,14 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from s4d_torch.cli.common.options import (
-    Device,
-    RunPath,
-    Switch,
-    check_above_zero,
-    check_device,
-    shown,
-)
+from s4d_torch.cli.common.options import Device, RunPath, Switch, check_options, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.cli.inputs import Item, read_items
@@ -61,8 +54,7 @@ class Predict:
     def run(self, console: Console) -> None:
         if not self.files:
             raise UsageError("name a file to predict from: s4d predict RUN FILE ...")
-        check_above_zero(self, "rate")
-        check_device(self.device)
+        check_options(self, above_zero=["rate"])
         run = load_predictor(self.run_folder)
         items = [item for file in self.files for item in read_items(file, run)]
         rates = [self._rate(item, run) for item in items]

@@ -14,14 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from s4d_torch.cli.common.options import (
-    RunPath,
-    Switch,
-    check_above_zero,
-    check_at_least_one,
-    shown,
-)
-from s4d_torch.cli.common.parsing import CommandError, UsageError
+from s4d_torch.cli.common.options import RunPath, Switch, check_options, shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.cli.predict import load_predictor
 from s4d_torch.deploy.inference import describe_rate, relative_rate, runner_up
@@ -79,8 +73,8 @@ class Stream:
             torch.set_num_threads(before)
 
     def _check(self) -> None:
-        check_at_least_one(self, "chunk", "every", "restart", "threads")
-        check_above_zero(self, "rate", "sample_rate")
+        counts, rates = ["chunk", "every", "restart", "threads"], ["rate", "sample_rate"]
+        check_options(self, at_least_one=counts, above_zero=rates)
         if self.source != "-":
             if self.format != "numbers" or self.sample_rate is not None:
                 raise UsageError("--format and --sample-rate are for standard input, not for files")
@@ -116,12 +110,10 @@ class Stream:
     def _source(self, run: Run) -> ChunkSource:
         if self.source != "-":
             return sound_file(Path(self.source), run.signature, self.chunk)
-        try:
+        with misuse():  # of --format; what is wrong within comes as it is read
             return standard_input(
                 sys.stdin.buffer, self.format, run.signature, self.chunk, self.sample_rate
             )
-        except ValueError as error:  # its form; what is wrong within comes as it is read
-            raise UsageError(str(error)) from error
 
     def _display(self, console: Console) -> ResultLines:
         if self.json:

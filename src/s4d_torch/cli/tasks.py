@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from s4d_torch.cli.common.options import DataDir, data_folder
-from s4d_torch.cli.common.parsing import UsageError, explanations
+from s4d_torch.cli.common.parsing import explanations, misuse
 from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.cli.display import say
 from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task
@@ -37,10 +36,8 @@ class Tasks:
             say(console, f"{OURS}: the paper's result, accuracy in % or RMSE")
             say(console, f"here: in {folder.root}; 's4d tasks NAME' shows all about a task")
             return
-        try:
+        with misuse():
             task = TASKS[self.name]
-        except KeyError as error:
-            raise UsageError(str(error)) from error
         show_task(task, folder, console)
 
 
@@ -119,16 +116,14 @@ def _presets_table(task: Task[Any]) -> Table:
 
 def _options_table(task: Task[Any]) -> Table:
     table = plain_table("option", "default", "what it does", title="Options of the data")
-    for name, default, text in _options(task):
-        table.add_row(f"--data.{name.replace('_', '-')}", escape(default), escape(text))
-    return table
-
-
-def _options(task: Task[Any]) -> Iterator[tuple[str, str, str]]:
     said = explanations(task.options)
     for field in fields(task.options):
-        default = "(needed)" if field.default is MISSING else _shown(field.default)
-        yield field.name, default, said.get(field.name, "").replace("\n", " ")
+        flag, value = f"--data.{field.name.replace('_', '-')}", field.default
+        default = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        default = "(needed)" if value is MISSING else default
+        text = said.get(field.name, "").replace("\n", " ")
+        table.add_row(flag, escape(default), escape(text))
+    return table
 
 
 def _published_table(task: Task[Any]) -> Table:
@@ -149,7 +144,3 @@ def _presence(task: Task[Any], folder: DataFolder) -> str:
 
 def _result(task: Task[Any], value: float) -> str:
     return f"{value:.2f}" if task.metric == "accuracy" else f"{value:g}"
-
-
-def _shown(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

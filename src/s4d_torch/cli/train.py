@@ -16,8 +16,7 @@ from s4d_torch.cli.common.options import (
     DataDir,
     Device,
     Switch,
-    check_at_least_one,
-    check_device,
+    check_options,
     data_folder,
     load_data,
     shown,
@@ -29,6 +28,7 @@ from s4d_torch.cli.common.parsing import (
     blame,
     changes,
     is_first_process,
+    misuse,
     parse,
     take_positional,
     value_of,
@@ -141,7 +141,8 @@ class Train:
         keep_freed_memory()
         RunFolder(out).check(config)
         dataset = load_data(config, folder)
-        _check_metric(config, dataset)
+        with misuse("--training.metric: "):
+            config.metric(dataset.signature.kind)
         if not (self.quiet or self.json):
             model = build_model(config, dataset.signature)
             say(console, f"task   {task.name}: {task.summary}")
@@ -203,18 +204,15 @@ class Train:
         return reporter
 
     def _check(self) -> None:
-        check_at_least_one(self, "threads")
+        check_options(self, at_least_one=["threads"])
         if not self.checkpoint_minutes >= 0:
             raise UsageError(
                 f"--checkpoint-minutes must not be negative, got {self.checkpoint_minutes}"
             )
         if self.quiet and self.json:
             raise UsageError("--quiet and --json: choose one of them")
-        check_device(self.device)
-        try:
+        with misuse("--mirror: "):
             Source("https://example.org/file").address(self.mirror)
-        except ValueError as error:
-            raise UsageError(f"--mirror: {error}") from error
 
 
 def _without_task(arguments: Sequence[str]) -> Train:
@@ -235,13 +233,6 @@ def _is_out_of_memory(error: Exception) -> bool:
     )
 
 
-def _check_metric(config: Config, dataset: Dataset) -> None:
-    try:
-        config.metric(dataset.signature.kind)
-    except ValueError as error:
-        raise UsageError(f"--training.metric: {error}") from error
-
-
 def _expand(argument: str) -> str:
     flag, equals, value = argument.partition("=")
     return f"{SHORT.get(flag, flag)}{equals}{value}"
@@ -251,11 +242,8 @@ def _start(name: str, arguments: Sequence[str]) -> Config:
     """The settings of a task with the preset and the base that the arguments name."""
     task, options = task_and_options(name)
     preset, base = value_of("--preset", arguments), value_of("--base", arguments)
-    try:
-        # one that does not exist is left for the parser to refuse
+    with misuse("--preset: "):  # one that does not exist is left for the parser to refuse
         config = default_config(task, preset if preset in PRESETS else None, **vars(options))
-    except ValueError as error:
-        raise UsageError(f"--preset: {error}") from error
     kept = {name: getattr(config.method, name) for name in ("dt_min", "dt_max", "bidirectional")}
     start = METHODS.get(base or "", METHODS["s4d"])
     return replace(config, method=start.replace(**kept))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import tyro
 
-from s4d_torch.cli.common.parsing import CommandError, UsageError
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
 from s4d_torch.training import Config
 from s4d_torch.training.processes import local_device
@@ -38,40 +39,28 @@ def data_folder(
     return DataFolder(root, download, mirror)
 
 
-def check_at_least_one(command: object, *names: str) -> None:
-    """Refuse options, where given, that are below 1."""
-    for name in names:
-        value = getattr(command, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-
-
-def check_above_zero(command: object, *names: str) -> None:
-    """Refuse options, where given, that are not finite numbers above 0."""
-    for name in names:
-        value = getattr(command, name)
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}")
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that is not there."""
+def check_options(
+    command: Any, *, at_least_one: Sequence[str] = (), above_zero: Sequence[str] = ()
+) -> None:
+    """Refuse numbers, where given, that are out of bounds, and a device that is not there."""
+    for name in (*at_least_one, *above_zero):
+        value, least = getattr(command, name), "at least 1" if name in at_least_one else "above 0"
+        fits = value is None or (value >= 1 if name in at_least_one else 0 < value < float("inf"))
+        if not fits:
+            raise UsageError(f"--{name.replace('_', '-')} must be {least}, got {value}")
+    device = getattr(command, "device", "cpu")
     try:
-        torch.empty(1, device=local_device(name))
+        torch.empty(1, device=local_device(device))
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"--device {name}: {reason}; use cpu, or leave it out") from error
+        raise UsageError(f"--device {device}: {reason}; use cpu, or leave it out") from error
 
 
 def task_and_options(name: str) -> tuple[Any, Any]:
     """A task and its options by name or by path, which a run remembers in full."""
-    try:
+    with misuse():
         path = Path(name).expanduser()
         return find_task(name if name in TASKS or not path.exists() else str(path.resolve()))
-    except OSError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def load_data(config: Config, folder: DataFolder) -> Dataset:

@@ -8,7 +8,8 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
@@ -22,6 +23,15 @@ class UsageError(Exception):
 
 class CommandError(Exception):
     """What was asked for cannot be done; the message says why, and what would help. Exit code 1."""
+
+
+@contextmanager
+def misuse(about: str = "") -> Iterator[None]:
+    """In here, a wrong value or name is the user's; ``about`` says of what."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{about}{error}") from error
 
 
 def is_first_process() -> bool:

@@ -121,7 +121,7 @@ def _read_D(weights: Weights, name: str, d_model: int) -> Tensor:
     """The skip, (d_model,); zero where a layer has none."""
     if name not in weights:
         return torch.zeros(d_model, dtype=torch.float64)
-    if weights.tensors[weights.prefix + name].ndim == 1:
+    if weights.stored(name).ndim == 1:
         return weights.take(name, (d_model,), "(d_model,)")
     words = "(1, d_model), one head (channels=1, no activation glu)"
     return weights.take(name, (1, d_model), words)[0]
@@ -155,7 +155,7 @@ def _read_output(weights: Weights, d_model: int, tensors: dict[str, Tensor]) -> 
 def _read_weight(view: Weights, d_model: int) -> Tensor:
     """(outputs, d_model), also from a convolution of width 1 or from weight normalisation."""
     name = "weight" if "weight" in view else "weight_v"
-    convolution = view.tensors[view.prefix + name].ndim == 3
+    convolution = view.stored(name).ndim == 3
     shape = (None, d_model, 1) if convolution else (None, d_model)
     weight = view.take(name, shape, "(outputs, d_model)")
     if name == "weight_v":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -89,9 +89,13 @@ class Weights:
         start = len(self.prefix)
         return [name[start:] for name in self.tensors if name.startswith(self.prefix)]
 
+    def stored(self, name: str) -> Tensor:
+        """A tensor as it is, not counted as used."""
+        return self.tensors[self.prefix + name]
+
     def dtype(self, name: str) -> torch.dtype:
         """float64 if the tensor is, else float32: half precision is for storage only."""
-        double = self.tensors[self.prefix + name].dtype == torch.float64
+        double = self.stored(name).dtype == torch.float64
         return torch.float64 if double else torch.float32
 
     def take(self, name: str, shape: tuple[int | None, ...], words: str) -> Tensor:
@@ -202,22 +206,9 @@ class LayerOptions:
     """the length that C of an S4 layer is made for, where the weights do not hold it (v2)"""
 
     def __post_init__(self) -> None:
-        choices = {
-            "disc": Disc,
-            "real_transform": Transform,
-            "imag_transform": Transform,
-            "dt_transform": Transform,
-            "activation": Activation,
-            "final_act": FinalActivation,
-        }
-        for name, kind in choices.items():
-            check_choice(name, getattr(self, name), get_args(kind))
-        validate.flag("dt_fast", self.dt_fast)
-        for name in ("l_max", "l_kernel"):
+        for name, hint in get_type_hints(type(self)).items():
             if getattr(self, name) is not None:
-                validate.positive_integer(name, getattr(self, name))
-        if self.bandlimit is not None:
-            validate.number("bandlimit", self.bandlimit)
+                _check_option(name, getattr(self, name), hint)
 
 
 @dataclass(frozen=True)
@@ -231,13 +222,6 @@ class ModelOptions(LayerOptions):
     prenorm: bool | None = None
     """norm before each layer; only the model of their example.py does not show it"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("pooling", self.pooling, get_args(Pooling))
-        for name in ("rescale", "prenorm"):
-            if getattr(self, name) is not None:
-                validate.flag(name, getattr(self, name))
-
 
 def make_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
     """The options from keyword arguments; an unknown name gets a suggestion."""
@@ -248,6 +232,15 @@ def make_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions
     return kind(**given)
 
 
-def check_choice(name: str, value: str | None, options: tuple[str, ...]) -> None:
-    if value is not None and value not in options:
-        raise ValueError(unknown(name, value, options))
+def _check_option(name: str, value: Any, hint: Any) -> None:
+    """``hint`` is bool, or a choice, an integer or a number that may be None."""
+    kind = next((each for each in get_args(hint) if each is not type(None)), hint)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(unknown(name, value, get_args(kind)))
+    elif kind is bool:
+        validate.flag(name, value)
+    elif kind is int:
+        validate.positive_integer(name, value)
+    else:
+        validate.number(name, value)
