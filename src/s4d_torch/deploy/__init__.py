@@ -1,34 +1,29 @@
 """Trained models in use: live streams, exports, the Hub, new data, weights of the official code.
 
-Each name is imported when it is first asked for: exports and the Hub load much that streams do
-without.
+Exports and the Hub, which load much that streams do without, are imported when first asked for.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from s4d_torch.deploy.official import (
+    from_official,
+    from_official_model,
+    load_layer,
+    read_official,
+    save_layer,
+)
+from s4d_torch.deploy.stream import Stream, Streams
+
 if TYPE_CHECKING:
     from s4d_torch.deploy.export.export import Exported, ExportMismatchError, export_model
     from s4d_torch.deploy.export.quantize import quantized
     from s4d_torch.deploy.hub import HubSequenceModel, push_to_hub
-    from s4d_torch.deploy.official import (
-        from_official,
-        from_official_model,
-        load_layer,
-        read_official,
-        save_layer,
-    )
-    from s4d_torch.deploy.stream import Stream, Streams
 
-_EXPORTED_BY = {
-    "stream": ("Stream", "Streams"),
+_LATER = {
     "export.export": ("export_model", "Exported", "ExportMismatchError"),
     "export.quantize": ("quantized",),
     "hub": ("HubSequenceModel", "push_to_hub"),
-    "official": (
-        *("from_official", "from_official_model"),
-        *("load_layer", "read_official", "save_layer"),
-    ),
 }
 
 __all__ = [
@@ -49,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _EXPORTED_BY.items():
+    for module, names in _LATER.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,10 @@ class StreamPosition:
     state: ModelState | None = None
     step: CompiledStep | None = None
     answer: Tensor | None = None  # the latest of a model that pools
+
+    def restarted(self) -> StreamPosition:
+        """The same stream before its first sample."""
+        return StreamPosition(self.rate)
 
 
 class Runner:
@@ -182,13 +186,13 @@ class Runner:
             lengths = torch.tensor([len(part) for part in parts], device=self.device)
             y, end = self.model(
                 nn.utils.rnn.pad_sequence(parts, batch_first=True),
-                _joined([states[i] for i in rows]),
+                joined([states[i] for i in rows]),
                 lengths=lengths if len(set(map(len, parts))) > 1 else None,
                 rate=positions[0].rate,
             )
             assert end is not None
             for row, (i, part) in enumerate(zip(rows, parts, strict=True)):
-                states[i] = end if len(rows) == 1 else _row(end, row)
+                states[i] = end if len(rows) == 1 else row_of(end, row)
                 found[i].append(y[row] if self.pools else y[row, : len(part)])
         for position, state in zip(positions, states, strict=True):
             position.state, position.step = state, None
@@ -206,11 +210,6 @@ class Runner:
         while len(self._steps) > RATES:
             self._steps.popitem(last=False)
         return self._steps[rate]
-
-
-def before_first_sample(position: StreamPosition) -> StreamPosition:
-    """The same stream before its first sample."""
-    return replace(position, samples=0, state=None, step=None, answer=None)
 
 
 def usual_crossover(model: SequenceModel) -> int:
@@ -236,7 +235,7 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _joined(states: Sequence[ModelState]) -> ModelState:
+def joined(states: Sequence[ModelState]) -> ModelState:
     if len(states) == 1:
         return states[0]
     layers = zip(*(state.layers for state in states), strict=True)
@@ -247,7 +246,7 @@ def _joined(states: Sequence[ModelState]) -> ModelState:
     )
 
 
-def _row(state: ModelState, row: int) -> ModelState:
+def row_of(state: ModelState, row: int) -> ModelState:
     """One sequence of a batch; copied, so that the batch does not live as long as it does."""
     part = slice(row, row + 1)
     return ModelState(

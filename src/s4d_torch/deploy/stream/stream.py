@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from s4d_torch.deploy.stream.runner import Chunk, Runner, StreamPosition, before_first_sample
+from s4d_torch.deploy.stream.runner import Chunk, Runner, StreamPosition, row_of
 from s4d_torch.deploy.stream.snapshots import read_streams, write_streams
 from s4d_torch.nn import validate
 from s4d_torch.nn.model import SequenceModel
@@ -51,7 +51,7 @@ class Stream:
 
     def reset(self) -> None:
         """Begin again: forget all samples, keep the rate."""
-        self._position = before_first_sample(self._position)
+        self._position = self._position.restarted()
 
     @property
     def samples(self) -> int:
@@ -69,9 +69,7 @@ class Stream:
     @property
     def state(self) -> ModelState:
         """A copy of the state, as ``model(u, state)`` takes it, with a batch of 1."""
-        state = self._runner.state(self._position)
-        layers = tuple(layer.clone() for layer in state.layers)
-        return ModelState(layers, state.total.clone(), state.samples.clone())
+        return row_of(self._runner.state(self._position), 0)
 
     def snapshot(self, path: Path) -> None:
         """Write the state into a safetensors file, whole or not at all."""
