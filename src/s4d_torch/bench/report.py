@@ -114,8 +114,8 @@ def show_record(record: Measurement) -> str:
 
 def target_row(target: TargetResult) -> list[str]:
     """What was measured, the bar and the aim."""
-    sign = "<=" if target.at_most else ">="
-    values = [("", target.measured), (f"{sign} ", target.bar), (f"{sign} ", target.aim)]
+    bound = "<= " if target.at_most else ">= "
+    values = [("", target.measured), (bound, target.bar), (bound, target.aim)]
     return [f"{sign}{x:.3g}{target.unit}" if x is not None else "-" for sign, x in values]
 
 
