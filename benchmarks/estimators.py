@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from s4d_torch.data import DataFolder, load_ucr
 from s4d_torch.data.dataset import Sequences
-from s4d_torch.data.own.series import UcrOptions
+from s4d_torch.data.user_files.ucr import UcrOptions
 from s4d_torch.estimators import S4DClassifier, S4DRegressor
 
 PROBLEMS = [

@@ -17,6 +17,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from s4d_torch._interruption import interruptions
 from s4d_torch.cli import main
 from s4d_torch.cli.stream import ChangingLine, Stream
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
@@ -451,12 +452,12 @@ def test_interruption_ends_with_the_summary(
 
 
 def test_a_chunk_that_is_being_computed_is_finished_first() -> None:
-    with stream_session.interruptions() as stop:
+    with interruptions() as stop:
         signal.raise_signal(signal.SIGINT)  # no exception
         assert stop.asked
         with pytest.raises(KeyboardInterrupt), stop.waiting():
             pytest.fail("it was asked to stop before")
-    with stream_session.interruptions() as stop, pytest.raises(KeyboardInterrupt), stop.waiting():
+    with interruptions() as stop, pytest.raises(KeyboardInterrupt), stop.waiting():
         signal.raise_signal(signal.SIGINT)
 
 

@@ -17,10 +17,10 @@ import torch
 from s4d_torch.data.dataset import Dataset, Split
 from s4d_torch.data.files.sound import full_scale, inspect_audio, read_audio
 from s4d_torch.data.folder import DataFolder, MissingDataError
-from s4d_torch.data.own.sounds import AudioFolderOptions, load_audio_folder
 from s4d_torch.data.task import TASKS
 from s4d_torch.data.tasks.fsdd import FsddOptions, load_fsdd
 from s4d_torch.data.tasks.speech import WORDS, SpeechOptions, load_speech
+from s4d_torch.data.user_files.audio_folder import AudioFolderOptions, load_audio_folder
 
 Array = npt.NDArray[Any]
 
@@ -608,7 +608,7 @@ def test_broken_folders_say_what_to_do(tmp_path: Path) -> None:
     for name, message in broken_folders(tmp_path):
         with pytest.raises((ValueError, MissingDataError), match=message):
             load_sounds(tmp_path / name)
-    with pytest.raises(ValueError, match=r"validation 0\.5 and test 0\.5: expected fractions"):
+    with pytest.raises(ValueError, match=r"validation 0\.5 and test 0\.5 leave nothing"):
         AudioFolderOptions(tmp_path, validation=0.5, test=0.5)
     with pytest.raises(ValueError, match="sample_rate -1 and max_seconds"):
         AudioFolderOptions(tmp_path, sample_rate=-1)

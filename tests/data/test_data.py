@@ -18,7 +18,7 @@ from s4d_torch.data import (
     Split,
     load_digits,
 )
-from s4d_torch.data.dataset import cut_randomly, split_randomly
+from s4d_torch.data.splits import cut_randomly, split_randomly
 from s4d_torch.data.store import Scratch
 
 

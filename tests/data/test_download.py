@@ -143,7 +143,7 @@ def test_an_interrupted_unpacking_leaves_nothing_that_looks_complete(
     (root / ".unpacking" / "set" / "old").write_bytes(b"")
 
     def interrupted(path: Path, place: Path) -> None:
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
         (place / "set").mkdir()
         raise KeyboardInterrupt
 

@@ -218,7 +218,7 @@ def test_small_expressions(tmp_path: Path) -> None:
         ({"source": "offical"}, "unknown source 'offical'; did you mean 'official'"),
         ({"nyu": "d9"}, "unknown nyu 'd9'"),
         ({"n_train": 0}, "n_train must be at least 1"),
-        ({"seed": -1}, "seed must not be negative"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"max_args": 1}, "max_args must be at least 2"),
         ({"max_depth": 1}, "max_depth must be at least 2"),
         ({"min_length": 0}, "min_length must be at least 1"),

@@ -22,9 +22,16 @@ from sklearn.preprocessing import StandardScaler
 from s4d_torch.data import TASKS, DataFolder, Dataset
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.files.png import read_png
-from s4d_torch.data.tasks.pathfinder import images as pathfinder_images
-from s4d_torch.data.tasks.pathfinder import task as tasks
-from s4d_torch.data.tasks.pathfinder.images import (
+from s4d_torch.data.process_pool import in_order
+from s4d_torch.data.tasks.pathfinder import (
+    PathfinderOptions,
+    PathXOptions,
+    load_pathfinder,
+    load_pathx,
+    loader,
+)
+from s4d_torch.data.tasks.pathfinder import scenes as pathfinder_scenes
+from s4d_torch.data.tasks.pathfinder.scenes import (
     Curve,
     Scene,
     SceneOptions,
@@ -33,13 +40,6 @@ from s4d_torch.data.tasks.pathfinder.images import (
     make_images,
     make_scene,
 )
-from s4d_torch.data.tasks.pathfinder.task import (
-    PathfinderOptions,
-    PathXOptions,
-    load_pathfinder,
-    load_pathx,
-)
-from s4d_torch.data.workers import in_order
 
 SHEET = Path(__file__).resolve().parents[2] / "docs" / "images" / "pathfinder.png"
 SMALL, LARGE = SceneOptions.at(32), SceneOptions.at(128)
@@ -289,7 +289,7 @@ def test_images_are_made_once_and_kept(
     def refuse(*_: Any) -> None:
         raise AssertionError("made again")
 
-    monkeypatch.setattr(pathfinder_images, "make_images", refuse)
+    monkeypatch.setattr(pathfinder_scenes, "make_images", refuse)
     again = pixels(load_pathfinder(replace(options, workers=2), folder))
     assert all(np.array_equal(first[name], again[name]) for name in first)
     for other in ({"seed": 6}, {"distractors": 3}, {"count": 20}):
@@ -308,7 +308,7 @@ def test_two_processes_make_the_same_images_as_one(
 ) -> None:
     few = PathfinderOptions(count=30, workers=1, contour_length=9)
     alone = pixels(load_pathfinder(few, folder))
-    monkeypatch.setattr(tasks, "BLOCK", 4)
+    monkeypatch.setattr(loader, "BLOCK", 4)
     elsewhere = DataFolder(folder.root / "elsewhere", download=False)
     together = pixels(load_pathfinder(replace(few, workers=2), elsewhere))
     assert all(np.array_equal(alone[name], together[name]) for name in alone)

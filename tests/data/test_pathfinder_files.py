@@ -1,7 +1,10 @@
 """Pathfinder images from files: PNG of all filters, and the Long Range Arena's release."""
 
 import struct
+import subprocess
+import sys
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from PIL import Image
 from s4d_torch.data import DataFolder, MissingDataError
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.files.png import HEADER, SIGNATURE, DamagedImageError, read_png, write_png
-from s4d_torch.data.tasks.pathfinder.task import (
+from s4d_torch.data.tasks.pathfinder import (
     PathfinderOptions,
     PathXOptions,
     load_pathfinder,
@@ -99,18 +102,19 @@ def test_other_kinds_of_png_are_named(kind: dict[str, int], found: str, tmp_path
 
 def test_damaged_png_files_are_told_apart(tmp_path: Path) -> None:
     good = png(filtered(np.arange(16, dtype=np.uint8).reshape(4, 4), 1), 4, 4)
-    flipped = bytearray(good)
-    flipped[len(SIGNATURE) + 10] ^= 1
+    flipped, unsound = bytearray(good), bytearray(good)
+    flipped[len(SIGNATURE) + 4] ^= 1
+    unsound[len(SIGNATURE) + 8 + 10] ^= 1  # the number of the compression
     for data, message in {
         b"": "is empty",
         b"GIF89a..": "not a PNG file: it begins with b'GIF89a..'",
-        good[:-20]: "is cut off after",
-        bytes(flipped): "wrong checksum of chunk b'IHDR'",
-        png(b"\0" * 19, 4, 4): r"unpacks to 19 bytes; 4 x 4 pixels take 20",
-        png(b"\0" * 99, 4, 4): r"unpacks to 21 bytes",
-        png(b"\5" * 20, 4, 4): "unknown filter 5",
+        good[:-20]: "is damaged: Truncated File Read",
+        bytes(flipped): "does not begin with a header",
+        bytes(unsound): r"is damaged: .*bad header checksum in b'IHDR'",
+        png(b"\0" * 19, 4, 4): "is damaged: image file is truncated",
+        png(b"\5" * 20, 4, 4): "is damaged: unrecognized data stream contents",
         SIGNATURE + chunk(b"IDAT", b""): "does not begin with a header",
-        good.replace(good[41:49], b"\0" * 8): "wrong checksum of chunk b'IDAT'",
+        good.replace(good[41:49], b"\0" * 8): r"is damaged: .*bad header checksum in b'IDAT'",
     }.items():
         file = tmp_path / "image.png"
         file.write_bytes(data)
@@ -119,6 +123,37 @@ def test_damaged_png_files_are_told_apart(tmp_path: Path) -> None:
     file.write_bytes(png(b"", 1 << 20, 1 << 20))
     with pytest.raises(ValueError, match="1048576 x 1048576 pixels; at most"):
         read_png(file)
+
+
+def test_any_change_of_a_byte_is_harmless_or_damage(tmp_path: Path) -> None:
+    image = picture(0, 12)
+    good = png(filtered(image, 4), 12, 12)
+    file = tmp_path / "image.png"
+    for place in range(len(good)):
+        changed = bytearray(good)
+        changed[place] ^= 0x15
+        for data in (bytes(changed), good[:place]):
+            file.write_bytes(data)
+            with suppress(ValueError):
+                assert np.array_equal(read_png(file), image)
+
+
+def test_reading_needs_pillow_and_not_numba(tmp_path: Path) -> None:
+    write_png(tmp_path / "image.png", picture(0, 12))
+    script = """
+import sys
+sys.modules["numba"] = None
+from pathlib import Path
+from s4d_torch.data.files import read_png
+print(read_png(Path(sys.argv[1])).shape)
+sys.modules["PIL"] = sys.modules["PIL.PngImagePlugin"] = None
+read_png(Path(sys.argv[1]))
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "image.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "(12, 12)\n"
+    assert "PNG files need Pillow" in done.stderr
+    assert "pip install 's4d-torch[images]'" in done.stderr
 
 
 # ---- official files ---------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from file_server import NOISE, Shelf, asked, get, offer, serve
+from s4d_torch import _progress
 from s4d_torch.data import MissingDataError, Source
 from s4d_torch.data.files import transfer
 from test_archive import found
@@ -203,7 +204,7 @@ def test_progress_is_told_in_lines(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(transfer, "LINES_EVERY", 0.0)
+    monkeypatch.setattr(_progress, "LINES_EVERY", 0.0)
     shelf.cuts = [100_000]
     source = offer(shelf)
     get(source, tmp_path)

@@ -16,19 +16,19 @@ from torch import Tensor
 
 from s4d_torch import SequenceModel
 from s4d_torch.cli import main
-from s4d_torch.cli.symbol_files import grid, read_symbols, write_symbols
 from s4d_torch.data import DataFolder, Dataset, Sequences, Signature, Split
 from s4d_torch.data.dataset import IGNORED
 from s4d_torch.data.files.png import read_png
 from s4d_torch.data.files.sound import read_audio
-from s4d_torch.data.tasks.quantization import QUANTIZATIONS
 from s4d_torch.data.tasks.symbols import (
+    QUANTIZATIONS,
     FsddAudioOptions,
     MnistPixelsOptions,
     counted_bits,
     load_fsdd_audio,
     load_mnist_pixels,
 )
+from s4d_torch.data.user_files.symbol_files import grid, read_symbols, write_symbols
 from s4d_torch.nn.stepping import step as compiled
 from s4d_torch.nn.stepping.generation import PIECE, Generation
 from s4d_torch.nn.stepping.sampling import choose

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from s4d_torch._progress import duration
 from s4d_torch.paper.experiments import effort
 from s4d_torch.paper.experiments.experiment import Experiment, Result
-from s4d_torch.paper.experiments.watch import Durations, duration
+from s4d_torch.paper.experiments.watch import Durations
 from s4d_torch.paper.recipes.scales import SCALES, ablation, large
 from s4d_torch.paper.recipes.tables import RECIPES
 from s4d_torch.training.config import Config

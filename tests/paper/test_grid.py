@@ -14,10 +14,9 @@ from s4d_torch.paper.experiments.experiment import Experiment, read_result, run_
 from s4d_torch.paper.experiments.grid import interleave, run_grid
 from s4d_torch.paper.experiments.memory import available_memory, peak_memory
 from s4d_torch.paper.experiments.workers import Job, Pool, cause_of_death
-from s4d_torch.training import Config, ModelConfig, TrainingConfig
+from s4d_torch.training import Config, Interrupted, ModelConfig, TrainingConfig
 from s4d_torch.training.checkpoint import newest_checkpoint
 from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.guard import Interrupted
 from s4d_torch.training.progress import Progress, Reporter
 from tiny_experiments import EPOCHS, Notes, tiny
 

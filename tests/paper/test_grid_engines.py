@@ -123,9 +123,9 @@ import json, sys
 from pathlib import Path
 from rich.console import Console
 from s4d_torch.data import DataFolder
-from s4d_torch.paper.experiment import Experiment
-from s4d_torch.paper.grid import run_grid
-from s4d_torch.paper.watch import grid_view
+from s4d_torch.paper.experiments.experiment import Experiment
+from s4d_torch.paper.experiments.grid import run_grid
+from s4d_torch.paper.experiments.watch import grid_view
 
 folder = Path(sys.argv[1])
 grid = [Experiment.from_json(each) for each in json.loads((folder / "grid.json").read_text())]

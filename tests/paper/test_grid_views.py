@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from s4d_torch._progress import duration
 from s4d_torch.paper.experiments.experiment import Experiment, Result
-from s4d_torch.paper.experiments.watch import Ledger, Lines, LiveView, duration, grid_view
+from s4d_torch.paper.experiments.watch import Ledger, Lines, LiveView, grid_view
 from s4d_torch.training.progress import Progress
 from tiny_experiments import tiny
 

@@ -14,37 +14,14 @@ from typing import Any
 from rich import progress
 from rich.console import Console
 
+from s4d_torch._progress import amount, clock, say
 from s4d_torch.training.folder import finite
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.progress import Progress, Reporter
 
+__all__ = ["Final", "Json", "Lines", "Live", "TensorBoard", "amount", "as_json", "say"]
+
 QUIET_SECONDS = 30.0  # in a long epoch, before another plain line
-
-
-def say(console: Console, text: str) -> None:
-    """A line as it is: no colours for numbers, no breaks within a path."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def clock(seconds: float) -> str:
-    """``0:08``, ``12:30`` or ``1:02:30``."""
-    if not math.isfinite(seconds):
-        return "-:--"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def amount(seconds: float) -> str:
-    """``40 ms``, ``8.2 s``, ``3 min`` or ``5.1 h``: a time of which two digits matter."""
-    for unit, size, most in (("ms", 1e-3, 1.0), ("s", 1.0, 90.0), ("min", 60.0, 5400.0)):
-        if seconds < most:
-            return f"{_two_digits(seconds / size)} {unit}"
-    return f"{_two_digits(seconds / 3600)} h"
-
-
-def _two_digits(x: float) -> str:
-    return f"{x:.0f}" if x >= 10 else f"{x:.2g}"
 
 
 def as_json(content: Mapping[str, Any]) -> str:

@@ -12,10 +12,10 @@ import torch
 from rich.console import Console
 
 from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
-from s4d_torch.cli.common.parsing import CommandError, UsageError
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.symbol_files import as_text, check_format, read_symbols, write_symbols
 from s4d_torch.data.dataset import Array
+from s4d_torch.data.user_files import as_text, check_format, read_symbols, write_symbols
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.stepping.generation import Generation
 from s4d_torch.training import Run
@@ -66,7 +66,8 @@ class Generate:
                 "train a task such as mnist-pixels or fsdd-audio"
             )
         if self.out is not None:
-            check_format(self.out, run.signature)
+            with misuse("--"):
+                check_format(self.out, run.signature, self.width)
         prompts = self._prompts(run)
         n = run.signature.length - prompts.shape[1] if self.n is None else self.n
         if n < 1:

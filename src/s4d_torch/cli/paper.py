@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from s4d_torch._files import write_atomically
+from s4d_torch._progress import duration
 from s4d_torch._registry import unknown
 from s4d_torch.cli.common.parsing import UsageError
 from s4d_torch.cli.display import say
@@ -23,7 +24,7 @@ from s4d_torch.paper.experiments.effort import seconds_per_mode_step
 from s4d_torch.paper.experiments.engines import run_one
 from s4d_torch.paper.experiments.experiment import read_result as read
 from s4d_torch.paper.experiments.grid import run_grid
-from s4d_torch.paper.experiments.watch import Durations, duration, grid_view
+from s4d_torch.paper.experiments.watch import Durations, grid_view
 from s4d_torch.paper.figures.draw import FIGURES, FORMATS, save_figure
 from s4d_torch.paper.recipes.static import STATIC
 from s4d_torch.paper.recipes.tables import RECIPES, Recipe

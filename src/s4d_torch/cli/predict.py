@@ -16,7 +16,8 @@ from rich.table import Table
 from s4d_torch.cli.common.options import Device, RunPath, Switch, check_options, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.inputs import Item, read_items
+from s4d_torch.data import TASKS
+from s4d_torch.data.user_files import Item, read_items
 from s4d_torch.deploy.inference import (
     describe_rate,
     labelled,
@@ -56,7 +57,8 @@ class Predict:
             raise UsageError("name a file to predict from: s4d predict RUN FILE ...")
         check_options(self, above_zero=["rate"])
         run = load_predictor(self.run_folder)
-        items = [item for file in self.files for item in read_items(file, run)]
+        about = (run.signature, TASKS[run.config.task], run.config.data)
+        items = [item for file in self.files for item in read_items(file, *about)]
         rates = [self._rate(item, run) for item in items]
         groups = _grouped(items, run.signature.towers)
         used = rates[:: run.signature.towers]

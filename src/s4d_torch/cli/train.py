@@ -38,7 +38,7 @@ from s4d_torch.cli.display import Final, Json, Lines, Live, TensorBoard, amount,
 from s4d_torch.cli.tasks import tasks_list
 from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source
 from s4d_torch.nn.method import METHODS
-from s4d_torch.training import Config, default_config, train_on
+from s4d_torch.training import METRICS, Config, default_config, train_on
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.describe import describe_data, describe_model, plural
@@ -253,7 +253,7 @@ def _check_model(config: Config, default: Config) -> None:
     """Build one layer, so that a wrong setting is known before any data is fetched."""
     small = replace(config, model=replace(config.model, n_layers=min(1, config.model.n_layers)))
     signature = Signature("classification", features=1, outputs=2, length=16)
-    if TASKS[config.task].metric == "bits":
+    if METRICS[TASKS[config.task].metric].kind == "generation":
         signature = replace(signature, kind="generation", tokens=True, features=3)
     try:
         build_model(small, signature)

@@ -150,6 +150,15 @@ class Signature:
     quantization: str = ""
     """what symbols stand for: a name in ``QUANTIZATIONS``"""
 
+    @staticmethod
+    def of_classes(
+        classes: Sequence[str], *, length: int, features: int = 1, **others: Any
+    ) -> Signature:
+        """That of a classification, with an output for each class."""
+        return Signature(
+            "classification", features, len(classes), length, classes=tuple(classes), **others
+        )
+
     def read(self, values: Array) -> Tensor:
         """Stored values (..., length, features) as the numbers a model reads."""
         if self.tokens:
@@ -269,22 +278,3 @@ class Dataset:
             sample_rate=None if rate is None else rate / step,
         )
         return Dataset(thin(self.train), thin(self.validation), thin(self.test), signature)
-
-
-def cut_randomly(count: int, fractions: Sequence[float], seed: int) -> list[Array]:
-    """Positions 0 to count - 1, shuffled and cut; the first part takes what the others leave.
-
-    The same seed gives the same cut on every machine, whatever else draws random numbers.
-    """
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
-    sizes = [round(fraction * count) for fraction in fractions]
-    cuts = np.cumsum([count - sum(sizes), *sizes])[:-1]
-    return [np.sort(part) for part in np.split(order, cuts)]
-
-
-def split_randomly(
-    whole: Split, signature: Signature, *, validation: float, test: float, seed: int
-) -> Dataset:
-    """Three random splits of one set of sequences."""
-    parts = [whole.part(part) for part in cut_randomly(len(whole), (validation, test), seed)]
-    return Dataset(parts[0], parts[1], parts[2], signature)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from hashlib import sha256
 from mmap import mmap
@@ -15,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from s4d_torch._files import folder_in_place_of
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 
@@ -83,28 +82,22 @@ def cached(
     """
     place = root / f"{name}-{_fingerprint(key, files)}"
     if not (place / INDEX).exists():
-        with _workshop(root, name) as temporary:
-            made = Path(temporary) / "made"
-            made.mkdir()
-            scratch = Scratch(made)
+        with ExitStack() as stack:
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                new = folder_in_place_of(place, prefix=f".{name}-", unless=INDEX)
+                scratch = Scratch(stack.enter_context(new))
+            except OSError as error:
+                raise OSError(
+                    f"prepared data cannot be kept in {root}: {error}; allow writing there, or "
+                    "choose another data folder (--data-dir)"
+                ) from error
             _write(build(scratch), scratch)
-            _move(made, place)
     try:
         return _read(place)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"{place} is damaged ({error}); remove it, and it is prepared anew"
-        ) from error
-
-
-def _workshop(root: Path, name: str) -> tempfile.TemporaryDirectory[str]:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root)
-    except OSError as error:
-        raise OSError(
-            f"prepared data cannot be kept in {root}: {error}; allow writing there, or choose "
-            "another data folder (--data-dir)"
         ) from error
 
 
@@ -117,15 +110,6 @@ def _fingerprint(key: Mapping[str, Any], files: Sequence[Path]) -> str:
         "files": [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats],
     }
     return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _move(made: Path, place: Path) -> None:
-    try:
-        os.replace(made, place)
-    except OSError:
-        if not (place / INDEX).exists():  # no other process was first: what is there is broken
-            shutil.rmtree(place, ignore_errors=True)
-            os.replace(made, place)
 
 
 def _write(dataset: Dataset, scratch: Scratch) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-from s4d_torch._registry import Registry
-from s4d_torch.data.dataset import Dataset
+from s4d_torch._registry import Registry, unknown
+from s4d_torch.data.dataset import Array, Dataset
 from s4d_torch.data.folder import DataFolder, Source
 
 Options = TypeVar("Options")
@@ -49,17 +49,16 @@ LAPTOP = Hyperparameters(
     epochs=10,
     weight_decay=0.05,
 )
-ARENA = Hyperparameters(  # "almost all tasks" of the paper's Long Range Arena
+ARENA = replace(  # "almost all tasks" of the paper's Long Range Arena
+    LAPTOP,
     n_layers=6,
     d_model=256,
     d_state=64,
     norm="batch",
-    prenorm=True,
     dropout=0.0,
     lr=0.01,
     batch_size=50,
     epochs=40,
-    weight_decay=0.05,
 )
 
 
@@ -67,29 +66,38 @@ ARENA = Hyperparameters(  # "almost all tasks" of the paper's Long Range Arena
 class Task(Generic[Options]):
     """One task. ``load(options, folder)`` reads it; every field of ``options`` is a flag.
 
-    ``files`` are paths within the data folder that are there once the data is; of several in a
-    tuple one will do, and the first is the official one. ``small`` is a
-    setting for a laptop; ``paper`` the paper's own row, where it has one; ``published`` its
-    results by the names of its models, in the unit of ``metric`` (accuracy in per cent).
-    ``preview``, of data that takes long to make, gives options for a few sequences, and the sizes
-    of the three splits there would be.
+    :func:`register` makes it known to every command, from any file::
+
+        register(Task("beats", "slow or fast?", BeatOptions, load_beats, "accuracy", LAPTOP))
     """
 
     name: str
     summary: str
     options: type[Options]
     load: Callable[[Options, DataFolder], Dataset]
-    metric: Literal["accuracy", "rmse", "bits"]
+    metric: str
+    """a name in ``METRICS``, which chooses the best weights"""
     small: Hyperparameters
+    """a setting for a laptop"""
     length: int | None = None
     size: str = ""
     licence: str = ""
     citation: str = ""
     sources: tuple[Source, ...] = ()
     files: tuple[str | tuple[str, ...], ...] = ()
+    """paths within the data folder that are there once the data is; of several in a tuple one will
+    do, and the first is the official one"""
     paper: Hyperparameters | None = None
+    """the paper's own row, where it has one"""
     published: Mapping[str, float] = field(default_factory=dict)
+    """the paper's results by the names of its models, in the unit of ``metric`` (accuracy in %)"""
     preview: Callable[[Options], tuple[Options, tuple[int, int, int]] | None] | None = None
+    """of data that takes long to make: options for a few sequences, and the sizes of the three
+    splits there would be"""
+    tokenize: Callable[[bytes], Array] | None = None
+    """a text file to predict from as tokens; without it, the bytes are the tokens"""
+    fixed_length: bool = False
+    """whether sounds are cut to the length of the data, or filled up with zeros at their end"""
 
     def is_here(self, folder: DataFolder) -> bool:
         """Whether the data can be read without a download."""
@@ -109,3 +117,23 @@ TASKS: Registry[Task[Any]] = Registry("task")
 def register(task: Task[Any]) -> Task[Any]:
     """Put a task under its name into :data:`TASKS`."""
     return TASKS.register(task.name, task)
+
+
+# ---- checks of options ------------------------------------------------------------------------
+
+
+def check_choices(options: object, **choices: Any) -> None:
+    """Each field that is named must have a value of its ``Literal``."""
+    for name, literal in choices.items():
+        if getattr(options, name) not in get_args(literal):
+            raise ValueError(unknown(name, getattr(options, name), get_args(literal)))
+
+
+def check_at_least(least: int, options: object, *names: str) -> None:
+    """These fields must be whole numbers from ``least`` upwards."""
+    for name in names:
+        value = getattr(options, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an integer, got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Kind, Signature
-from s4d_torch.data.own.assemble import hold_out
+from s4d_torch.data.splits import hold_out
 from s4d_torch.estimators import saving
 from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, threads
 from s4d_torch.estimators.panel import (

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_array
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Sequences
+from s4d_torch.data.missing_values import Missing, interpolate, unusable
 
-Missing = Literal["error", "interpolate"]
 FORMS = "(cases, channels, time), (cases, time), or a list of (channels, time) arrays"
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -140,21 +139,16 @@ def settle(panel: Panel, missing: str) -> Panel:
     """The panel with its missing values as ``missing`` asks; infinite ones are always refused."""
     if missing not in get_args(Missing):
         raise ValueError(unknown("missing", missing, get_args(Missing)))
-    if not any(_unreadable(case).any() for case in panel.cases):
+    if not any(unusable(case).any() for case in panel.cases):
         return panel
     for i, case in enumerate(panel.cases):
         _refuse(case, i, also_nan=missing == "error")
-    filled = [_interpolated(case) for case in panel.cases]
+    filled = [interpolate(case) for case in panel.cases]
     return Panel(filled if isinstance(panel.cases, list) else np.stack(filled))
 
 
-def _unreadable(case: Array) -> Array:
-    found: Array = ~(np.abs(case) <= LARGEST)  # NaN too: no comparison holds for it
-    return found
-
-
 def _refuse(case: Array, i: int, *, also_nan: bool) -> None:
-    bad = _unreadable(case) if also_nan else _unreadable(case) & ~np.isnan(case)
+    bad = unusable(case) if also_nan else unusable(case) & ~np.isnan(case)
     if not bad.any():
         return
     channel, time = (int(place[0]) for place in np.nonzero(bad))
@@ -168,14 +162,3 @@ def _refuse(case: Array, i: int, *, also_nan: bool) -> None:
         f"Input X contains infinity or a value too large for float32: {where} is "
         f"{case[channel, time]}"
     )
-
-
-def _interpolated(case: Array) -> Array:
-    """Straight lines over gaps in time, the nearest value before and after all others."""
-    filled = case.copy()
-    time = np.arange(case.shape[1])
-    for channel in filled:
-        gap = np.isnan(channel)
-        if gap.any() and not gap.all():
-            channel[gap] = np.interp(time[gap], time[~gap], channel[~gap])
-    return filled

@@ -1,5 +1,6 @@
 """Training: configs, one loop, runs that can be taken up again."""
 
+from s4d_torch._interruption import Interrupted
 from s4d_torch.training.config import (
     Config,
     ModelConfig,
@@ -7,7 +8,7 @@ from s4d_torch.training.config import (
     TrainingConfig,
     default_config,
 )
-from s4d_torch.training.guard import DivergenceError, Interrupted
+from s4d_torch.training.guard import DivergenceError
 from s4d_torch.training.metrics import METRICS, Metric
 from s4d_torch.training.processes import LostProcessError
 from s4d_torch.training.progress import Progress, Reporter

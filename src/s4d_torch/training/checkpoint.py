@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -17,9 +16,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.optim import Optimizer
 
+from s4d_torch._files import folder_in_place_of, write_synced
 from s4d_torch.training.sharing import like
 
 MANIFEST = "manifest.json"
+WRITING = ".writing-"  # a folder whose checkpoint is not whole yet
 KEPT = 2  # the last, and the one before, should the last be damaged
 
 Tensors = Mapping[str, Tensor]
@@ -55,18 +56,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, by
     }
     described = json.dumps(manifest, sort_keys=True)
     sealed = json.dumps({"manifest": described, "sha256": sha256(described.encode()).hexdigest()})
-    temporary = folder / f".writing-{os.getpid()}"
-    try:
-        temporary.mkdir()  # not tempfile's, which nobody else may read, as a team may want to
+    with folder_in_place_of(place, prefix=WRITING) as new:  # one that is there is damaged
         for name, content in {**contents, MANIFEST: sealed.encode()}.items():
-            _write(temporary / name, content)
-        if place.exists():  # damaged, or we would not write it again
-            shutil.rmtree(place)
-        os.replace(temporary, place)
-        _sync_folder(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            write_synced(new / name, content)
     tidy(folder, checkpoint.step)
     return place
 
@@ -112,7 +104,7 @@ def tidy(folder: Path, step: int) -> None:
     """
     places = _places(folder)
     kept = [place for place in places if place.name <= _name(step)][-KEPT:]
-    for place in [*places, *folder.glob(".writing-*")]:
+    for place in [*places, *folder.glob(f"{WRITING}*")]:
         if place not in kept:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -170,20 +162,3 @@ def _places(folder: Path) -> list[Path]:
 
 def _plain(x: Tensor) -> Tensor:
     return x.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only once its folder is; Windows cannot, and need not."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from s4d_torch.data.dataset import Array, Dataset, Kind, Sequences, Signature, Split
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError
 from s4d_torch.data.task import TASKS
 from s4d_torch.nn.ssm import SSM
@@ -28,6 +28,7 @@ from s4d_torch.training.describe import (
     describe_signature,
 )
 from s4d_torch.training.evaluation import predict
+from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.processes import local_device
 from s4d_torch.training.progress import Progress, Reporter
 from s4d_torch.training.run import load_dataset, train_on
@@ -138,12 +139,12 @@ def _synthetic(config: Config) -> Dataset:
     size = STEPS * config.training.batch_size * config.optimizer.accumulate
     random = np.random.default_rng(0)
     noise: Array
-    if task.metric == "bits":
-        levels = config.data.levels
+    kind = METRICS[task.metric].kind
+    if kind == "generation":
+        levels = getattr(config.data, "levels", 256)
         signature = Signature("generation", levels + 1, levels, length, tokens=True)
         noise = random.integers(levels, size=(size, length))
     else:
-        kind: Kind = "classification" if task.metric == "accuracy" else "regression"
         outputs = 10 if kind == "classification" else 1
         signature = Signature(kind, features=1, outputs=outputs, length=length)
         noise = random.standard_normal((size, length, 1), dtype=np.float32)

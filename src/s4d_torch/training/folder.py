@@ -10,8 +10,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from s4d_torch._files import write_atomically
+from s4d_torch._files import append_synced, locked, unfinished, write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
@@ -29,7 +29,7 @@ from s4d_torch.training.checkpoint import newest_step
 from s4d_torch.training.config import Config, differences
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
-METRICS, SUMMARY, BEST = "metrics.csv", "summary.json", "best"
+METRICS, SUMMARY, BEST, LOCK = "metrics.csv", "summary.json", "best", ".lock"
 
 
 class OtherConfigError(ValueError):
@@ -51,9 +51,8 @@ class RunFolder:
     def claim(self, config: Config) -> None:
         """Take the folder for this config; refused if it holds a run of another."""
         self.check(config)
-        for place in (self.path, self.best):
-            for leftover in _unfinished(place):
-                leftover.unlink()
+        for leftover in self._unfinished():
+            leftover.unlink()
         if not (self.path / CONFIG).exists():
             self.path.mkdir(parents=True, exist_ok=True)
             self.write_json(CONFIG, config.to_json())
@@ -71,7 +70,7 @@ class RunFolder:
                 )
         elif self.path.exists() and (
             {entry.name for entry in self.path.iterdir()}
-            - {".lock", *(leftover.name for leftover in _unfinished(self.path))}
+            - {LOCK, *(leftover.name for leftover in self._unfinished())}
         ):
             raise FileExistsError(
                 f"{self.path} is not empty and holds no run; name a new folder (--out)"
@@ -105,6 +104,12 @@ class RunFolder:
         self.write_json(SIGNATURE, asdict(signature))
         self.write_json(ENVIRONMENT, environment())
 
+    def _unfinished(self) -> list[Path]:
+        """Files that a killed process was writing."""
+        names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY)
+        weights = [self.best / name for name in (WEIGHTS, MODEL_CONFIG)]
+        return unfinished([*(self.path / name for name in names), *weights])
+
     # -- what came of it -------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, str]]:
@@ -129,10 +134,7 @@ class RunFolder:
     def add_row(self, row: Mapping[str, Any]) -> None:
         path = self.path / METRICS
         text = _csv_text([row], header=not path.exists())
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        append_synced(path, text)
 
     def summary(self) -> dict[str, Any] | None:
         """Scores and times of a finished run; None while it is not."""
@@ -147,34 +149,18 @@ class RunFolder:
         self._write(name, json.dumps(finite(content), indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> None:
-        path = self.path / name
-        try:
-            write_atomically({path: text.encode()})
-        except OSError as error:  # of a temporary file, which says nothing to anybody
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        write_atomically({self.path / name: text.encode()})
 
-    # -- one at a time -----------------------------------------------------------------------------
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep others out; the lock goes with the process, however it ends."""
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            yield
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BlockingIOError(
-                    f"another process is training in {self.path}; wait for it, or name another "
-                    "folder (--out)"
-                ) from error
-            except OSError:  # a file system without locks, as on some clusters
-                pass
-            yield
+
+        def refuse() -> None:
+            raise BlockingIOError(
+                f"another process is training in {self.path}; wait for it, or name another "
+                "folder (--out)"
+            )
+
+        return locked(self.path / LOCK, refuse)
 
 
 def finite(value: Any) -> Any:
@@ -226,12 +212,6 @@ def _commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if tracked.returncode == 0 else None
-
-
-def _unfinished(folder: Path) -> list[Path]:
-    """Files that :func:`write_atomically` was writing when its process was killed."""
-    names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY, WEIGHTS, MODEL_CONFIG)
-    return [path for name in names for path in folder.glob(f".{name}.????????")]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

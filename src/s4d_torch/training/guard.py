@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from s4d_torch._interruption import Stop, interruptions
 from s4d_torch.training.sharing import whole
 
 
 class DivergenceError(RuntimeError):
     """The loss or a gradient is not finite; the message names where that began."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was stopped by the user after saving; the message says how to go on."""
 
 
 def blame(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
@@ -80,31 +75,17 @@ def own_random_numbers(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def listening() -> Iterator[Callable[[], bool]]:
+def listening() -> Iterator[Stop]:
     """Whether Ctrl-C (or SIGTERM) has come; a second Ctrl-C is not waited for.
 
     The default would break off in the middle of a step, where nothing can be saved.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    asked = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked = True
-
-    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    except RuntimeError:
-        if "WORLD_SIZE" in os.environ:
-            # perhaps another process is gone: then torchrun ends this one too, which has to say
-            # first how to go on
-            old[signal.SIGTERM] = signal.SIG_IGN
-        raise
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    with interruptions(signal.SIGINT, signal.SIGTERM, insist=True) as stop:
+        try:
+            yield stop
+        except RuntimeError:
+            if "WORLD_SIZE" in os.environ:
+                # perhaps another process is gone: then torchrun ends this one too, which has to
+                # say first how to go on
+                stop.before[signal.SIGTERM] = signal.SIG_IGN
+            raise

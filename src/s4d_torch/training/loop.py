@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import AdamW
 
+from s4d_torch._interruption import Interrupted
 from s4d_torch.data.dataset import Dataset
 from s4d_torch.nn.parameter_groups import parameter_groups
 from s4d_torch.nn.pretrained import Pretrained
@@ -107,7 +108,7 @@ class Trainer:
         sharing.settle(self.wrapped, self.processes, lambda: self._backward(one, 1))
         self._resume()
         now = self.standing
-        with guard.listening() as asked_to_stop:
+        with guard.listening() as stop:
             while not now.finished:
                 epoch, done = divmod(now.step, self.order.steps)
                 batches = feed(self.dataset, self.order.epoch(epoch)[done:], self.processes)
@@ -119,7 +120,7 @@ class Trainer:
                         if now.step % self.order.steps == 0:
                             self._end_epoch(epoch)
                         now.seconds += time.perf_counter() - began
-                        self._keep(asked_to_stop())
+                        self._keep(stop.asked)
                         self._report(epoch, count, time.perf_counter() - began)
 
     def _step(self, parts: list[Part], count: int) -> None:
@@ -256,7 +257,7 @@ class Trainer:
             self.keeper.save(self._checkpoint(), self.processes)
         if stop and not self.standing.finished:
             self.processes.wait()  # until the checkpoint is written
-            raise guard.Interrupted(
+            raise Interrupted(
                 f"stopped after step {self.standing.step} of {self.steps}. "
                 f"{self.keeper.where_to_go_on()}"
             )

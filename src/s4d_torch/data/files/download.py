@@ -6,15 +6,13 @@ import errno
 import hashlib
 import os
 import shutil
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
+from s4d_torch._files import locked, temporary_folder
+from s4d_torch._progress import note
 from s4d_torch.data.files.archive import extract, is_archive
 from s4d_torch.data.files.transfer import TransferError, forget, transfer
 
@@ -71,7 +69,8 @@ def fetch(
     if absent and not download:
         raise job.missing(absent, "downloading is switched off")
     try:
-        with _alone(root / DOWNLOADS):
+        waiting = f"waiting for another process that fetches into {root / DOWNLOADS}"
+        with locked(root / DOWNLOADS / ".lock", lambda: note(waiting)):
             if not (root / wanted).exists():  # otherwise another process was first
                 job.lay_out([(source, job.obtain(source)) for source in sources])
     except MissingDataError:
@@ -131,20 +130,16 @@ class _Job:
 
     def lay_out(self, files: Sequence[tuple[Source, Path]]) -> None:
         """Unpack all files beside their places, then move them there; what is there stays."""
-        staged = self.root / UNPACKING
-        shutil.rmtree(staged, ignore_errors=True)  # of a process that was killed
-        try:
+        with temporary_folder(self.root / UNPACKING) as staged:
             for source, path in files:
                 place = staged / source.into
                 if is_archive(path):
-                    print(f"unpacking {path}", file=sys.stderr)
+                    note(f"unpacking {path}")
                     extract(path, place)
                 else:
                     place.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, place / path.name)
             _merge(staged, self.root, self.root / self.wanted)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
 
     def missing(self, sources: Sequence[Source], reason: str) -> MissingDataError:
         """The error that says which files to put where."""
@@ -199,32 +194,3 @@ def _move(entry: Path, target: Path) -> None:
         near = target.with_name(f".{target.name}.part")
         shutil.copytree(entry, near) if entry.is_dir() else shutil.copyfile(entry, near)
         os.replace(near, target)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time works in ``folder``; closing the file, or dying, releases it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as file:
-        if not _locked(file):
-            print(f"waiting for another process that fetches into {folder}", file=sys.stderr)
-            while not _locked(file):
-                time.sleep(0.2)
-        yield
-
-
-def _locked(file: IO[Any]) -> bool:
-    """Take the lock; False if another process holds it. True where there are no locks."""
-    busy: type[OSError] = PermissionError if sys.platform == "win32" else BlockingIOError
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return not isinstance(error, busy)
-    return True

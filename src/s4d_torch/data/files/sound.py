@@ -1,4 +1,4 @@
-"""Sound files as arrays: wav with an own reader, flac and ogg through soundfile.
+"""Sound files as arrays: wav without any package, flac and ogg through soundfile.
 
 A wav file is a RIFF container: ``RIFF <size> WAVE``, then chunks of a name of four letters, a size
 and that many bytes, padded to an even number. ``fmt `` describes the samples and ``data`` holds
@@ -86,6 +86,17 @@ def read_audio(path: Path) -> tuple[Array, int]:
     samples = _decode(stored, wav).reshape(-1, wav.channels)
     _require_finite(samples, path)
     return samples, wav.sample_rate
+
+
+def read_clip(path: Path, rate: int) -> Array:
+    """The samples of a sound with one channel of 16 bits at this rate, (n, 1) of int16."""
+    samples, found = read_audio(path)
+    if found != rate or samples.shape[1] != 1 or samples.dtype != np.int16:
+        raise ValueError(
+            f"{path}: {samples.shape[1]} channels of {samples.dtype} at {found} Hz, "
+            f"expected one of int16 at {rate} Hz"
+        )
+    return samples
 
 
 def full_scale(dtype: np.dtype[Any]) -> float:

@@ -10,33 +10,22 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal
 
+from s4d_torch._progress import Meter, note, progress
 from s4d_torch._version import __version__
 
 PAUSES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
 """seconds before each new attempt; the count begins anew once an attempt brought something"""
 TIMEOUT = 30.0
 """seconds without a byte"""
-LINES_EVERY = 10.0
-"""seconds between lines of progress, where there is no terminal"""
 CHUNK = 1 << 18
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others a little later
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Where progress goes."""
-
-    at: Callable[[int, int | None], None]
-    """so many bytes are here, of so many"""
-    say: Callable[[str], None]
 
 
 class TransferError(Exception):
@@ -80,10 +69,12 @@ def transfer(url: str, part: Path, *, size: int | None, verifiable: bool) -> boo
     :data:`PAUSES`; an address that never answered is not.
     """
     furthest, failures, answered = _length(part), 0, False
-    with shown(url, part.name.removesuffix(".part")) as show:
+    if not sys.stderr.isatty():
+        note(f"downloading {url}")
+    with progress(part.name.removesuffix(".part"), in_bytes=True) as shown:
         while True:
             try:
-                return _attempt(url, part, size, verifiable, show)
+                return _attempt(url, part, size, verifiable, shown)
             except _BrokenError as broken:
                 if isinstance(broken, _UnreachableError) and not answered:
                     raise TransferError(str(broken)) from broken
@@ -93,7 +84,7 @@ def transfer(url: str, part: Path, *, size: int | None, verifiable: bool) -> boo
                 if failures == len(PAUSES):
                     tried = f"{broken}; gave up after {failures + 1} attempts"
                     raise TransferError(tried) from broken
-                show.say(f"{broken}; next attempt in {PAUSES[failures]:g} s")
+                shown.say(f"{broken}; next attempt in {PAUSES[failures]:g} s")
                 time.sleep(PAUSES[failures])
                 failures += 1
 
@@ -108,7 +99,7 @@ def _length(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _attempt(url: str, part: Path, size: int | None, verifiable: bool, show: Shown) -> bool:
+def _attempt(url: str, part: Path, size: int | None, verifiable: bool, shown: Meter) -> bool:
     """Ask for what is missing and write it; True if a part that was there is continued."""
     offset, note = _length(part), _Note.of(part)
     if note is None or not (verifiable or (note.version and note.url == url)):
@@ -131,11 +122,11 @@ def _attempt(url: str, part: Path, size: int | None, verifiable: bool, show: Sho
         with part.open("r+b" if offset else "wb") as file:
             _Note.beside(part).write_text(json.dumps(asdict(_Note(url, _version(response), total))))
             file.seek(offset)
-            show.at(offset, total)
+            shown.at(offset, total)
             for chunk in _chunks(response):
                 file.write(chunk)
                 offset += len(chunk)
-                show.at(offset, total)
+                shown.at(offset, total)
                 if total is not None and offset > total:
                     raise TransferError(f"the server sends more than the {total} bytes expected")
     if total is not None and offset < total:
@@ -205,49 +196,3 @@ def _chunks(response: Any) -> Iterator[bytes]:
             yield chunk
     except (OSError, http.client.HTTPException) as error:
         raise _BrokenError(f"the connection was dropped ({error!r})") from error
-
-
-@contextmanager
-def shown(url: str, name: str) -> Iterator[Shown]:
-    """Progress on the standard error stream: a bar on a terminal, lines now and then elsewhere."""
-    if not sys.stderr.isatty():
-        print(f"downloading {url}", file=sys.stderr)
-        say = lambda text: print(f"{name}: {text}", file=sys.stderr)  # noqa: E731
-        yield Shown(_lines(say), say)
-        return
-    from rich import console  # slow to import, and seldom needed
-    from rich import progress as rich
-
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.DownloadColumn(),
-        rich.TransferSpeedColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(*columns, console=console.Console(stderr=True)) as progress:
-        bar = progress.add_task(name, total=None)
-        yield Shown(
-            at=lambda done, total: progress.update(bar, completed=done, total=total),
-            say=lambda text: progress.console.print(f"{name}: {text}", markup=False),
-        )
-
-
-def _lines(say: Callable[[str], None]) -> Callable[[int, int | None], None]:
-    begun = last = time.monotonic()
-    first: int | None = None
-
-    def at(done: int, total: int | None) -> None:
-        nonlocal first, last
-        now = time.monotonic()
-        first = done if first is None else first
-        if done == total:
-            say(f"{decimal(total)} in {now - begun:.0f} s")
-        elif now - last >= LINES_EVERY:
-            last = now
-            speed = (done - first) / max(now - begun, 1e-9)
-            of = f" of {decimal(total)}" if total else ""
-            left = f", {(total - done) / speed:.0f} s left" if total and speed > 0 else ""
-            say(f"{decimal(done)}{of}, {decimal(int(speed))}/s{left}")
-
-    return at

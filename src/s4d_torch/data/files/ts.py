@@ -4,9 +4,8 @@
 ``@data``, then one case a line: its dimensions, separated by colons, each a list of numbers
 separated by commas, and last the class or the number to predict. With ``@timeStamps true`` each
 number is a pair, ``(time,number)``; samples are taken as evenly spaced. Older files (UCR) have no
-header:
-one case a line, its class first, then the numbers, separated by white space or commas; missing
-numbers at the end only fill up a shorter series and are cut off.
+header: one case a line, its class first, then the numbers, separated by white space or commas;
+missing numbers at the end only fill up a shorter series and are cut off.
 """
 
 from __future__ import annotations
@@ -15,17 +14,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array, LabelKind
+from s4d_torch.data.missing_values import LARGEST, Missing, interpolate
 
-Missing = Literal["error", "interpolate"]
 NOT_A_NUMBER = frozenset({"?", "nan", ""})
 STAMPED = re.compile(r"\([^()]*,([^(),]*)\)")  # (2016-01-11 17:00:00,19.89)
 BETWEEN_STAMPED = re.compile(r":(?![^()]*\))")  # not the colons within a time
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass
@@ -168,8 +165,7 @@ class SeriesFile:
                 )
             if absent.all():
                 raise self._error(line, f"dimension {dimension} has no value at all")
-            times = np.arange(len(numbers))
-            numbers = np.interp(times, times[~absent], numbers[~absent])
+            numbers = interpolate(numbers)
         return numbers.astype(np.float32)
 
     def _number(self, line: int, word: str) -> float:

@@ -18,18 +18,18 @@ from typing import Literal
 
 import numpy as np
 
-from s4d_torch._registry import unknown
-from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split, cut_randomly
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.files.wfdb import Record, read_record
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import ARENA, LAPTOP, Task, register
+from s4d_torch.data.splits import cut_randomly
+from s4d_torch.data.task import ARENA, LAPTOP, Task, check_choices, register
 
 RATE = 125
 LENGTH = 32 * RATE
 STRIDE = 3 * RATE
 INPUTS = ("II", "PLETH")
 VALIDATION, TEST = 0.15, 0.15
-SPLITS = ("window", "patient")
+SplitBy = Literal["window", "patient"]
 
 FOLDER = "bidmc"
 UNPACKED = "bidmc-ppg-and-respiration-dataset-1.0.0"
@@ -45,15 +45,14 @@ SOURCES = (
 class BidmcOptions:
     """Windows of 32 s of ECG and PLETH, 70% to learn from, 15% to validate, 15% to test."""
 
-    split: Literal["window", "patient"] = "window"
+    split: SplitBy = "window"
     """window: at random, as published, where a test window overlaps training windows of the same
     patient; patient: no patient is in two splits"""
     split_seed: int = 0
     """of the random splits"""
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ValueError(unknown("split", self.split, SPLITS))
+        check_choices(self, split=SplitBy)
 
 
 @dataclass(frozen=True)
@@ -258,13 +257,7 @@ for _column, (_name, _number, _summary) in enumerate(
                 decay=0.5,
                 period=100 / 450,  # every 100 of the epochs that follow the warm-up's 50
             ),
-            small=replace(
-                LAPTOP,
-                d_model=32,
-                dropout=0.0,
-                lr=0.01,
-                epochs=4,
-            ),
+            small=replace(LAPTOP, d_model=32, dropout=0.0, lr=0.01, epochs=4),
             published={
                 model: result
                 for model, results in PUBLISHED.items()

@@ -16,7 +16,8 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Split
 from s4d_torch.data.folder import DataFolder, Scratch, Source
 from s4d_torch.data.task import ARENA, LAPTOP, Task, register
-from s4d_torch.data.tasks.images import ROWS, ImageOptions, check_labels, image_dataset
+from s4d_torch.data.tasks.arena import published
+from s4d_torch.data.tasks.pixels import ROWS, ImageOptions, check_labels, image_dataset
 
 FOLDER = "cifar-10-batches-bin"
 BATCHES = 5
@@ -49,8 +50,8 @@ def load_cifar(options: CifarOptions, folder: DataFolder, *, channels: int) -> D
     batches = _training_batches(folder)
 
     def build(scratch: Scratch) -> Dataset:
-        splits = [read_images(files, channels, scratch) for files in (batches, [test])]
-        return image_dataset(splits[0], splits[1], CLASSES, options.split_seed)
+        parts = [read_images(files, channels, scratch) for files in (batches, [test])]
+        return image_dataset(parts[0], parts[1], CLASSES, options.split_seed)
 
     key = {"channels": channels, "split_seed": options.split_seed}
     return folder.prepared("cifar10", key, [*batches, test], build)
@@ -106,26 +107,10 @@ def _count_records(file: Path) -> int:
     return count
 
 
-SMALL = replace(
-    LAPTOP,
-    norm="batch",
-    lr=0.01,
-    batch_size=50,
-    epochs=3,
-)
+SMALL = replace(LAPTOP, norm="batch", lr=0.01, batch_size=50, epochs=3)
 # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
 # all tasks of Long Range Arena.
-PAPER = replace(
-    ARENA,
-    d_model=512,
-    norm="layer",
-    prenorm=False,
-    dropout=0.1,
-    epochs=200,
-    dt_min=0.001,
-    dt_max=0.1,
-    bidirectional=True,
-)
+PAPER = replace(ARENA, d_model=512, norm="layer", prenorm=False, dropout=0.1, epochs=200)
 
 _task = partial(
     Task,
@@ -169,14 +154,6 @@ register(
         name="image",
         summary="CIFAR-10 in grey, 32x32 pixels, read pixel by pixel (Long Range Arena)",
         load=partial(load_cifar, channels=1),
-        published={
-            "S4-LegS": 88.65,
-            "S4-FouT": 89.07,
-            "S4D-LegS": 88.19,
-            "S4D-Inv": 87.83,
-            "S4D-Lin": 87.93,
-            "S4 (original)": 87.26,
-            "Transformer": 42.44,
-        },
+        published=published("image"),
     )
 )

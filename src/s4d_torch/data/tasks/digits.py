@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
+from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder
+from s4d_torch.data.splits import split_randomly
 from s4d_torch.data.task import LAPTOP, Task, register
 
 IMAGES = Path(__file__).with_name("digits.npz")
@@ -35,14 +36,7 @@ def load_digits(
     """1797 images as (n, 64, 1) with classes 0 to 9."""
     with np.load(IMAGES) as images:
         pixels, labels = images["pixels"], images["labels"]
-    signature = Signature(
-        "classification",
-        features=1,
-        outputs=10,
-        length=64,
-        classes=tuple("0123456789"),
-        input_scale=(1 / BRIGHTEST,),
-    )
+    signature = Signature.of_classes("0123456789", length=64, input_scale=(1 / BRIGHTEST,))
     whole = Split.whole(Sequences(pixels[..., None]), labels.astype(np.int64))
     seed = options.split_seed
     return split_randomly(whole, signature, validation=0.1, test=0.2, seed=seed)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
-from s4d_torch.data.files.sound import read_audio, root_mean_square
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.files.sound import read_clip, root_mean_square
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
+from s4d_torch.data.splits import cut_randomly
 from s4d_torch.data.task import LAPTOP, Task, register
 
 RATE = 8000
@@ -51,13 +52,13 @@ def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
     """
     recordings = _find_recordings(folder)
     longest = round(options.max_seconds * RATE)
-    key = {"longest": longest, "seed": options.split_seed}
-
-    def build(scratch: Scratch) -> Dataset:
-        return _build(recordings, longest, options.split_seed, scratch)
-
-    # The time of the folder changes with what is in it.
-    return folder.prepared("fsdd", key, [recordings], build).grouped()
+    seed = options.split_seed
+    return folder.prepared(
+        "fsdd",
+        {"longest": longest, "seed": seed},
+        [recordings],  # its time changes with what is in it
+        lambda scratch: _build(recordings, longest, seed, scratch),
+    ).grouped()
 
 
 def _find_recordings(folder: DataFolder) -> Path:
@@ -84,14 +85,9 @@ def _build(recordings: Path, longest: int, seed: int, scratch: Scratch) -> Datas
             f"{recordings}: {len(paths)} clips make splits of {len(train)}, {len(validation)} and "
             f"{len(test)}; is the download complete?"
         )
-    signature = Signature(
-        "classification",
-        features=1,
-        outputs=10,
-        length=clips.longest,
-        classes=tuple("0123456789"),
-        input_scale=(1 / root_mean_square(clips, train),),
-        sample_rate=RATE,
+    scale = 1 / root_mean_square(clips, train)
+    signature = Signature.of_classes(
+        "0123456789", length=clips.longest, input_scale=(scale,), sample_rate=RATE
     )
     return Dataset(whole.part(train), whole.part(validation), whole.part(test), signature)
 
@@ -111,12 +107,7 @@ def _parse_names(paths: list[Path]) -> tuple[Array, Array]:
 
 def _read_clips(paths: list[Path], longest: int) -> Iterator[Array]:
     for path in paths:
-        samples, rate = read_audio(path)
-        if rate != RATE or samples.shape[1] != 1 or samples.dtype != np.int16:
-            raise ValueError(
-                f"{path}: {samples.shape[1]} channels of {samples.dtype} at {rate} Hz, "
-                f"expected one of int16 at {RATE} Hz"
-            )
+        samples = read_clip(path, RATE)
         if len(samples) == 0:
             raise ValueError(f"{path}: no samples")
         yield samples[:longest]
@@ -135,12 +126,6 @@ register(
         citation="Jackson et al., Free Spoken Digit Dataset",
         sources=SOURCES,
         files=((FOLDER, UNPACKED),),
-        small=replace(
-            LAPTOP,
-            d_model=32,
-            norm="batch",
-            lr=0.01,
-            batch_size=16,
-        ),
+        small=replace(LAPTOP, d_model=32, norm="batch", lr=0.01, batch_size=16),
     )
 )

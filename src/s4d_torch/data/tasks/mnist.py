@@ -16,8 +16,8 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Split
 from s4d_torch.data.folder import DataFolder, Scratch, Source
-from s4d_torch.data.task import LAPTOP, Task, register
-from s4d_torch.data.tasks.images import ImageOptions, check_labels, check_seed, image_dataset
+from s4d_torch.data.task import LAPTOP, Task, check_at_least, register
+from s4d_torch.data.tasks.pixels import ImageOptions, check_labels, image_dataset
 
 FOLDER = "mnist"
 SIDE = 28
@@ -52,7 +52,7 @@ class PermutedMnistOptions(MnistOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_seed("permutation_seed", self.permutation_seed)
+        check_at_least(0, self, "permutation_seed")
 
 
 def load_mnist(options: MnistOptions, folder: DataFolder) -> Dataset:
@@ -176,13 +176,7 @@ _task = partial(
     sources=tuple(SOURCES.values()),
     files=tuple(map(_names, FILES)),
     small=replace(
-        LAPTOP,
-        norm="batch",
-        dropout=0.0,
-        lr=0.01,
-        epochs=1,
-        weight_decay=0.01,
-        bidirectional=False,
+        LAPTOP, norm="batch", dropout=0.0, lr=0.01, epochs=1, weight_decay=0.01, bidirectional=False
     ),
 )
 

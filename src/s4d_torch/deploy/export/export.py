@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from s4d_torch._files import folder_in_place_of, temporary_folder
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Dataset, Signature
 from s4d_torch.deploy.export.card import card
@@ -98,7 +95,7 @@ def export_model(
     shown = exact if quantize is None else quantized(exact, quantize)
     plan = make_plan(model, quantize=quantize, rate=rate)
     signature = dataset.signature if signature is None and dataset is not None else signature
-    with _whole_or_not_at_all(target) as place:
+    with folder_in_place_of(target, prefix=".export-") as place:
         _write(kind, plan, place)
         checked = _check(kind, plan, shown, place, rate, signature)
         facts = {
@@ -220,9 +217,9 @@ def _tensor(name: str, dtype: str, shape: list[Any]) -> dict[str, Any]:
 
 def _sizes_of_exact(kind: Format, model: SequenceModel, rate: float, place: Path) -> dict[str, int]:
     """Bytes of the same files without quantisation."""
-    with tempfile.TemporaryDirectory(dir=place) as other:
-        _write(kind, make_plan(model, rate=rate), Path(other))
-        files = sorted(Path(other).iterdir())
+    with temporary_folder(place / "exact") as other:
+        _write(kind, make_plan(model, rate=rate), other)
+        files = sorted(other.iterdir())
         return {file.stem: file.stat().st_size for file in files}
 
 
@@ -245,7 +242,7 @@ def _scores(
     return {"split": name, "sequences": len(split), "before": before, "after": after}
 
 
-# -- whole or not at all --------------------------------------------------------------------------
+# -- where it goes --------------------------------------------------------------------------------
 
 
 def _check_target(folder: Path) -> None:
@@ -264,27 +261,3 @@ def _is_export(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(facts, dict) and facts.get("format") == "s4d_torch.export"
-
-
-@contextmanager
-def _whole_or_not_at_all(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of ``folder`` once all is well."""
-    parent = folder.absolute().parent
-    while not parent.is_dir():
-        parent = parent.parent
-    place = Path(tempfile.mkdtemp(prefix=".export-", dir=parent))
-    try:
-        written = place / "new"
-        written.mkdir()
-        yield written
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        if folder.exists():
-            os.replace(folder, place / "old")
-        try:
-            os.replace(written, folder)
-        except OSError:
-            if (place / "old").exists():
-                os.replace(place / "old", folder)
-            raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from s4d_torch._interruption import interruptions
 from s4d_torch.data.dataset import Array
+from s4d_torch.data.task import TASKS
 from s4d_torch.deploy.inference import labelled
-from s4d_torch.deploy.stream.sources import PADDED_TASKS, ChunkSource
+from s4d_torch.deploy.stream.sources import ChunkSource
 from s4d_torch.deploy.stream.stream import Stream
 from s4d_torch.training.evaluation import physical
 from s4d_torch.training.run import Run
@@ -143,7 +141,7 @@ class StreamSession:
     def _pad(self) -> None:
         """Silence up to the length that all clips of the task have, as in training."""
         signature = self.run.signature
-        padded = self.run.config.task in PADDED_TASKS and self.source.is_sound
+        padded = TASKS[self.run.config.task].fixed_length and self.source.is_sound
         if not padded or self._answer is None:
             return
         rate = self.source.sample_rate or 1.0
@@ -182,40 +180,3 @@ class StreamSession:
             "computing_seconds": round(self.computing, 6),
             "real_time_factor": self.computing / seconds if seconds else None,
         }
-
-
-class Interruption:
-    """Whether the user has asked for the end; at once while waiting, else after the chunk."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._waiting = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        if self._waiting:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        self._waiting = True
-        try:
-            if self.asked:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._waiting = False
-
-
-@contextmanager
-def interruptions() -> Iterator[Interruption]:
-    """Ctrl-C never breaks into a computation, so that the state is always that of whole chunks."""
-    stop = Interruption()
-    if threading.current_thread() is not threading.main_thread():  # signals go elsewhere
-        yield stop
-        return
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)

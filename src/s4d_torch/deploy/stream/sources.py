@@ -10,10 +10,8 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Signature
-from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
-
-BYTES = 256  # tokens of a run that reads text as it is in the file
-PADDED_TASKS = ("sc35",)  # whose clips all have one length, with zeros at the end
+from s4d_torch.data.files import SUFFIXES
+from s4d_torch.data.user_files import BYTES, in_unit, read_sound
 
 Format = Literal["numbers", "s16", "f32", "bytes"]
 RAW: dict[str, np.dtype[Any]] = {"s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
@@ -73,23 +71,6 @@ def standard_input(
     if form == "bytes":
         parts = (part[:, 0] for part in _raw(stream, np.dtype(np.uint8), 1, size))
     return ChunkSource(parts, size, rate, is_sound=False)
-
-
-def read_sound(file: Path, signature: Signature) -> tuple[Array, float]:
-    """(samples, channels) in the unit a run's data is stored in, and samples per second."""
-    samples, rate = read_audio(file)
-    if samples.shape[1] != signature.features:
-        raise ValueError(
-            f"{file} has {samples.shape[1]} channels; the run was trained on {signature.features}"
-        )
-    return in_unit(samples, signature), float(rate)
-
-
-def in_unit(samples: Array, signature: Signature) -> Array:
-    """Sound of any type in the unit a run's data is stored in."""
-    # Data is scaled by one over its loudness: above 1 only if full scale is 1, not 32768.
-    unit = 32768.0 if signature.input_scale[0] < 1 else 1.0
-    return samples.astype(np.float32) * np.float32(unit / full_scale(samples.dtype))
 
 
 def _usual_chunk(rate: float | None) -> int:

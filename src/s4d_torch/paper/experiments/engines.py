@@ -15,6 +15,7 @@ from typing import Any
 
 from s4d_torch._extras import missing_package
 from s4d_torch._files import write_atomically
+from s4d_torch._interruption import Interrupted
 from s4d_torch._registry import Registry
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.paper.experiments.experiment import (
@@ -28,7 +29,6 @@ from s4d_torch.paper.experiments.memory import needed_memory, too_large
 from s4d_torch.paper.experiments.watch import Watch
 from s4d_torch.paper.experiments.workers import Pool, interrupted
 from s4d_torch.training.folder import CONFIG
-from s4d_torch.training.guard import Interrupted
 
 
 @dataclass(frozen=True)

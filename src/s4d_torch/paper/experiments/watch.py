@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from s4d_torch._progress import duration, say
 from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.experiments.effort import mode_steps
 from s4d_torch.paper.experiments.experiment import Experiment, Result
@@ -22,7 +23,6 @@ from s4d_torch.training.config import Config
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.progress import Progress
 
-DAY = 86400  # seconds
 # Choices that are the same in all rows of a table, or named already.
 SETTING = ("init", "n_ssm", "bidirectional", "dt_min", "dt_max", "softmax_length")
 
@@ -199,7 +199,7 @@ class Lines(Ledger):
         self.message(f"{self.name(key)}: {reason}")
 
     def message(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(self.console, text)
 
     def close(self) -> None:
         best = [f"{task} {score(result)}" for task, result in self.best().items()]
@@ -280,15 +280,3 @@ def outcome(result: Result) -> str:
         return f"failed: {result.error.strip().splitlines()[0]}"
     taken = duration(result.summary["wall_seconds"])
     return f"test {result.summary['metric']} {score(result)} in {taken}"
-
-
-def duration(seconds: float) -> str:
-    """``8 s``, ``12 min``, ``3.5 h``, ``20 days`` or ``3.1 years``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 2 * DAY:
-        return f"{seconds / 3600:.1f} h"
-    days = seconds / DAY
-    return f"{days:.0f} days" if days < 730 else f"{days / 365:.1f} years"

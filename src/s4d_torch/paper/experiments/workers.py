@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from s4d_torch._interruption import Interrupted, ignored_interruptions
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result, write_result
 from s4d_torch.paper.experiments.memory import SPARE, available_memory, too_large
 from s4d_torch.paper.experiments.serving import serve
 from s4d_torch.paper.experiments.watch import Watch
-from s4d_torch.training.guard import Interrupted
 
 LIVES = 2  # how often an experiment is started whose process dies
 ENDS = ("done", "busy", "stopped")
@@ -243,19 +242,16 @@ def _surroundings(threads: int) -> Iterator[None]:
         "OMP_WAIT_POLICY": "passive",
     }
     before = {name: os.environ.get(name) for name in given}
-    in_main = threading.current_thread() is threading.main_thread()
-    old = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     os.environ.update(given)
     try:
-        yield
+        with ignored_interruptions():
+            yield
     finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-        if in_main:
-            signal.signal(signal.SIGINT, old)
 
 
 def interrupted(work: Path) -> str:

@@ -15,19 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from functools import partial
+from hashlib import blake2b
+from itertools import count, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from s4d_torch._registry import unknown
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split, split_randomly
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import ARENA, LAPTOP, Task, register
-from s4d_torch.data.tasks.lra.listops_random import Expression, ordered_map, random_expressions
+from s4d_torch.data.process_pool import OrderedMap, ordered_map
+from s4d_torch.data.splits import split_randomly
+from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, check_choices, register
+from s4d_torch.data.tasks.arena import published, release_folder
+from s4d_torch.data.tasks.lra import listops_trees
 from s4d_torch.data.tasks.lra.listops_trees import DIGITS, VOCABULARY, Rules, evaluate, tokenize
-from s4d_torch.data.tasks.lra.retrieval import release_folder
 
 Origin = Literal["generated", "official", "nyu"]
 NyuFile = Literal["d20s", "d20", "d8"]
@@ -40,6 +43,12 @@ NYU_DIGESTS = {
     "d8": "md5:8a8e433f9d5cd8d4a3fea96ea809317a",
 }
 PREVIEW = 100  # expressions to try a model on
+CANDIDATES = 512  # trees drawn together; another number gives other expressions
+FRUITLESS_BLOCKS = 200  # so many without a new expression, and there are hardly any more
+
+Expression = tuple[Array, int]  # tokens and value
+Block = tuple[Array, Array, Array]  # tokens, offsets and values of many expressions
+Seeds = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -71,14 +80,9 @@ class ListOpsOptions:
     the usual ``if __name__ == "__main__":``"""
 
     def __post_init__(self) -> None:
-        for name, choices in (("source", get_args(Origin)), ("nyu", get_args(NyuFile))):
-            if getattr(self, name) not in choices:
-                raise ValueError(unknown(name, getattr(self, name), choices))
-        for name in ("n_train", "n_validation", "n_test", "processes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, got {self.seed}")
+        check_choices(self, source=Origin, nyu=NyuFile)
+        check_at_least(1, self, "n_train", "n_validation", "n_test", "processes")
+        check_at_least(0, self, "seed")
         self.rules()
 
     def rules(self) -> Rules:
@@ -144,14 +148,8 @@ def _dataset(splits: list[Split]) -> Dataset:
 
 
 def _signature(splits: list[Split]) -> Signature:
-    return Signature(
-        "classification",
-        features=len(VOCABULARY),
-        outputs=len(DIGITS),
-        length=max(split.inputs[0].longest for split in splits),
-        tokens=True,
-        classes=DIGITS,
-    )
+    longest = max(split.inputs[0].longest for split in splits)
+    return Signature.of_classes(DIGITS, features=len(VOCABULARY), length=longest, tokens=True)
 
 
 def _stored(expressions: Iterator[Expression], scratch: Scratch) -> Split:
@@ -164,6 +162,43 @@ def _stored(expressions: Iterator[Expression], scratch: Scratch) -> Split:
 
     sequences = scratch.ragged(tokens())
     return Split.whole(sequences, np.array(labels, dtype=np.uint8))
+
+
+# ---- random expressions -----------------------------------------------------------------------
+
+
+def random_expressions(
+    rules: Rules, wanted: int, seeds: Seeds, seen: set[bytes], run: OrderedMap
+) -> Iterator[Expression]:
+    """So many expressions that are not in ``seen`` (their digests), to which they are added.
+
+    Every block of candidates has random numbers of its own, whoever draws it.
+    """
+    found = fruitless = 0
+    for tokens, offsets, values in run(partial(_block, rules), ((*seeds, i) for i in count())):
+        fruitless += 1
+        for i, value in enumerate(values):
+            expression = tokens[offsets[i] : offsets[i + 1]]
+            digest = blake2b(expression.tobytes(), digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield expression, int(value)
+                found, fruitless = found + 1, 0
+                if found == wanted:
+                    return
+        if fruitless == FRUITLESS_BLOCKS:
+            raise ValueError(
+                f"{wanted} expressions wanted, but only {found} new ones found within {rules}; "
+                "ask for fewer, or widen the bounds"
+            )
+
+
+def _block(rules: Rules, seeds: Seeds) -> Block:
+    tokens, offsets = listops_trees.grow(
+        rules, CANDIDATES, np.random.Generator(np.random.PCG64(seeds))
+    )
+    values = evaluate(tokens) if len(tokens) else np.empty(0, dtype=np.uint8)
+    return tokens, offsets, values
 
 
 # ---- files ------------------------------------------------------------------------------------
@@ -214,32 +249,14 @@ register(
         options=ListOpsOptions,
         load=load_listops,
         preview=preview_listops,
+        tokenize=tokenize,
         metric="accuracy",
         length=1999,
         size="made here (100000 expressions, 110 MB)",
         licence="none needed (generated); official files: Apache-2.0; NYU's: MIT",
         citation="Nangia and Bowman 2018, ListOps; Tay et al. 2021, Long Range Arena",
-        paper=replace(
-            ARENA,
-            n_layers=8,
-            d_model=128,
-            prenorm=False,
-        ),
-        published={
-            "S4-LegS": 59.60,
-            "S4-FouT": 57.88,
-            "S4D-LegS": 60.47,
-            "S4D-Inv": 60.18,
-            "S4D-Lin": 60.52,
-            "S4 (original)": 58.35,
-            "Transformer": 36.37,
-        },
-        small=replace(
-            LAPTOP,
-            norm="batch",
-            dropout=0.0,
-            batch_size=50,
-            epochs=4,
-        ),
+        paper=replace(ARENA, n_layers=8, d_model=128, prenorm=False),
+        published=published("listops"),
+        small=replace(LAPTOP, norm="batch", dropout=0.0, batch_size=50, epochs=4),
     )
 )

@@ -20,14 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
-from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import ARENA, LAPTOP, Task, register
-
-RELEASE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz")
-"""7.7 GB with all tasks of the arena; a tar archive packed with gzip, whatever its name says."""
+from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
+from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, register
+from s4d_torch.data.tasks.arena import RELEASE, published, release_folder
 
 FOLDER = "tsv_data"
 FILES = {part: f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
+CLASSES = ("unrelated", "linked")
 FIELDS = "label, id, id, text, text"
 
 
@@ -41,8 +40,7 @@ class RetrievalOptions:
     """of the order in which pairs are stored: any first n of them are a fair sample"""
 
     def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise ValueError(f"max_length must be at least 1 byte, got {self.max_length}")
+        check_at_least(1, self, "max_length")
 
 
 def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
@@ -58,23 +56,10 @@ def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
     return folder.prepared("retrieval", key, paths, lambda s: _build(options, files, s))
 
 
-def release_folder(folder: DataFolder, name: str) -> Path:
-    """A folder of the release, which unpacks into two nested ``lra_release`` (one will do)."""
-    once = folder.root / "lra_release" / name
-    return once if once.is_dir() else folder.require(f"lra_release/lra_release/{name}", [RELEASE])
-
-
 def _build(options: RetrievalOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:
     splits = [_read(file, options, scratch) for file in files.values()]
-    signature = Signature(
-        "classification",
-        features=256,
-        outputs=2,
-        length=max(tower.longest for split in splits for tower in split.inputs),
-        tokens=True,
-        towers=2,
-        classes=("unrelated", "linked"),
-    )
+    longest = max(tower.longest for split in splits for tower in split.inputs)
+    signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True, towers=2)
     return Dataset(splits[0], splits[1], splits[2], signature)
 
 
@@ -151,24 +136,8 @@ register(
             (f"lra_release/lra_release/{FOLDER}/{name}", f"lra_release/{FOLDER}/{name}")
             for name in FILES.values()
         ),
-        paper=replace(
-            ARENA,
-            batch_size=64,
-            epochs=20,
-        ),
-        published={
-            "S4-LegS": 90.90,
-            "S4-FouT": 89.66,
-            "S4D-LegS": 89.46,
-            "S4D-Inv": 91.09,
-            "S4D-Lin": 90.96,
-            "S4 (original)": 87.09,
-            "Transformer": 57.46,
-        },
-        small=replace(
-            LAPTOP,
-            dropout=0.0,
-            epochs=1,
-        ),
+        paper=replace(ARENA, batch_size=64, epochs=20),
+        published=published("retrieval"),
+        small=replace(LAPTOP, dropout=0.0, epochs=1),
     )
 )

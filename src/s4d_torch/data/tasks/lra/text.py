@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.task import ARENA, LAPTOP, Task, register
+from s4d_torch.data.splits import cut_randomly
+from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, register
+from s4d_torch.data.tasks.arena import published
 
 CLASSES = ("neg", "pos")
 FOLDERS = tuple(f"aclImdb/{part}/{name}" for part in ("train", "test") for name in CLASSES)
@@ -38,8 +40,7 @@ class TextOptions:
     """of the choice of validation reviews, and of the order in which reviews are stored"""
 
     def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise ValueError(f"max_length must be at least 1 byte, got {self.max_length}")
+        check_at_least(1, self, "max_length")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation must lie between 0 and 1, got {self.validation}")
 
@@ -61,14 +62,8 @@ def _build(options: TextOptions, root: Path, scratch: Scratch) -> Dataset:
     train = _read(root / "train", options, scratch)
     test = _read(root / "test", options, scratch)
     kept, validated = cut_randomly(len(train), (options.validation,), options.split_seed)
-    signature = Signature(
-        "classification",
-        features=256,
-        outputs=2,
-        length=max(train.inputs[0].longest, test.inputs[0].longest),
-        tokens=True,
-        classes=CLASSES,
-    )
+    longest = max(train.inputs[0].longest, test.inputs[0].longest)
+    signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True)
     return Dataset(train.part(kept), train.part(validated), test, signature)
 
 
@@ -110,25 +105,8 @@ register(
         citation="Maas et al. 2011, Learning Word Vectors for Sentiment Analysis",
         sources=(SOURCE,),
         files=FOLDERS,
-        paper=replace(
-            ARENA,
-            batch_size=16,
-            epochs=32,
-        ),
-        published={
-            "S4-LegS": 86.82,
-            "S4-FouT": 86.34,
-            "S4D-LegS": 86.18,
-            "S4D-Inv": 87.34,
-            "S4D-Lin": 86.97,
-            "S4 (original)": 76.02,
-            "Transformer": 64.27,
-        },
-        small=replace(
-            LAPTOP,
-            norm="batch",
-            dropout=0.2,
-            epochs=3,
-        ),
+        paper=replace(ARENA, batch_size=16, epochs=32),
+        published=published("text"),
+        small=replace(LAPTOP, norm="batch", dropout=0.2, epochs=3),
     )
 )

@@ -1,1 +1,10 @@
-"""Pathfinder and Path-X: are two dots joined by a dashed curve?"""
+"""Pathfinder and Path-X: images made here, or the Long Range Arena's, read pixel by pixel."""
+
+from s4d_torch.data.tasks.pathfinder.loader import (
+    PathfinderOptions,
+    PathXOptions,
+    load_pathfinder,
+    load_pathx,
+)
+
+__all__ = ["PathfinderOptions", "PathXOptions", "load_pathfinder", "load_pathx"]

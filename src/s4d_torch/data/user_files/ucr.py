@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import get_args
 
-from s4d_torch._registry import did_you_mean, unknown
+from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Dataset
-from s4d_torch.data.files.ts import Missing, SeriesFile
+from s4d_torch.data.files.ts import SeriesFile
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
-from s4d_torch.data.own.assemble import Holdout, dataset_of, stored
-from s4d_torch.data.own.targets import Targets, class_numbers, natural_order, read_targets
-from s4d_torch.data.task import LAPTOP, Task, register
+from s4d_torch.data.missing_values import Missing
+from s4d_torch.data.splits import Holdout
+from s4d_torch.data.task import LAPTOP, Task, check_choices, register
+from s4d_torch.data.user_files.assembly import dataset_of, existing_file, stored
+from s4d_torch.data.user_files.targets import Targets, class_numbers, natural_order, read_targets
 
 ADDRESS = "https://timeseriesclassification.com/aeon-toolkit"
 FOLDER = "ucr"
@@ -27,7 +28,7 @@ SUFFIXES = (".ts", ".txt", ".tsv", ".csv")
 
 
 @dataclass(frozen=True)
-class UcrOptions:
+class UcrOptions(Holdout):
     """One problem of the time series archives, by its name or by its files."""
 
     problem: str = ""
@@ -36,26 +37,18 @@ class UcrOptions:
     """instead: a folder with a _TRAIN file, such a file, or one .ts file with all cases"""
     missing: Missing = "error"
     """missing values are refused, or interpolated in time"""
-    validation: float = 0.2
+    validation: float = field(default=0.2, kw_only=True)
     """part of the training cases that validates"""
-    test: float = 0.2
-    """part of the cases that tests, where there is no _TEST file"""
-    split_seed: int = 0
-    """of the random splits"""
 
     def __post_init__(self) -> None:
-        if self.missing not in get_args(Missing):
-            raise ValueError(unknown("missing", self.missing, get_args(Missing)))
+        super().__post_init__()
+        check_choices(self, missing=Missing)
         if self.problem and self.path:
             raise ValueError(
                 f"name a problem of the archives or a path; got {self.problem!r} and {self.path!r}"
             )
         if self.problem and not re.fullmatch(r"[\w-]+", self.problem):
             raise ValueError(f"{self.problem!r} is no name of a problem; is it a path?")
-        self.holdout()
-
-    def holdout(self) -> Holdout:
-        return Holdout(self.validation, self.test, self.split_seed)
 
 
 def load_ucr(options: UcrOptions, folder: DataFolder) -> Dataset:
@@ -72,7 +65,7 @@ def _build(options: UcrOptions, files: dict[str, Path], scratch: Scratch) -> Dat
     if len(counts) > 1:
         shown = ", ".join(f"{each.file.name} has {each.dimensions}" for each in read.values())
         raise ValueError(f"the numbers of dimensions differ: {shown}")
-    return dataset_of(given, _targets(list(read.values())), options.holdout())
+    return dataset_of(given, _targets(list(read.values())), options)
 
 
 def _targets(files: list[SeriesFile]) -> Targets:
@@ -106,8 +99,7 @@ def _path_files(path: Path) -> dict[str, Path]:
                 f"{path}: expected one file *_TRAIN.ts (or .txt, .tsv); it has {names}"
             )
         path = found[0]
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+    path = existing_file(path)
     match = re.fullmatch(r"(.+)_(TRAIN|TEST)", path.stem)
     if match is None:
         return {"train": path}
@@ -166,12 +158,7 @@ register(
         licence="as in the archives; for research",
         citation="Dau et al. 2019 (UCR); Bagnall et al. 2018 (UEA); Tan et al. 2021 (TSER)",
         files=(FOLDER,),
-        small=replace(
-            LAPTOP,
-            dropout=0.2,
-            batch_size=16,
-            epochs=50,
-            dt_min=0.01,  # most series have some hundred samples
-        ),
+        # most series have some hundred samples
+        small=replace(LAPTOP, dropout=0.2, batch_size=16, epochs=50, dt_min=0.01),
     )
 )

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from s4d_torch._registry import UnknownNameError, did_you_mean, unknown
+from s4d_torch.data.files.sound import SUFFIXES
 from s4d_torch.data.folder import MissingDataError
-from s4d_torch.data.own.series import train_files
 from s4d_torch.data.task import TASKS, Task
+from s4d_torch.data.user_files.ucr import train_files
 
-SOUNDS = (".wav", ".flac", ".ogg")
 READ = ".npz or .npy arrays, a .csv or .tsv table, .ts series, or a folder of sounds by class"
 
 
@@ -41,11 +41,11 @@ def find_task(name_or_path: str) -> tuple[Task[Any], Any]:
 def _folder_task(path: Path) -> tuple[Task[Any], Any]:
     if train_files(path):
         return _reader("ucr", path=str(path))
-    if any(file.suffix.lower() in SOUNDS for file in path.glob("*/**/*")):
+    if any(file.suffix.lower() in SUFFIXES for file in path.glob("*/**/*")):
         return _reader("audio-folder", path=path)
     raise ValueError(
         f"the folder {path} has neither *_TRAIN.ts files nor folders of sounds "
-        f"({', '.join(SOUNDS)}) by class; expected {READ}"
+        f"({', '.join(SUFFIXES)}) by class; expected {READ}"
     )
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split, cut_randomly
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.splits import cut_randomly
+from s4d_torch.data.task import check_at_least
 
 VALIDATION = 0.1
 ROWS = 2048  # images in memory at a time
@@ -20,14 +22,7 @@ class ImageOptions:
     """of the random tenth of the training images that validates"""
 
     def __post_init__(self) -> None:
-        check_seed("split_seed", self.split_seed)
-
-
-def check_seed(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
+        check_at_least(0, self, "split_seed")
 
 
 def image_dataset(train: Split, test: Split, classes: tuple[str, ...], seed: int) -> Dataset:
@@ -43,12 +38,10 @@ def image_dataset(train: Split, test: Split, classes: tuple[str, ...], seed: int
         )
     pixels = train.inputs[0].values
     mean, deviation = channel_statistics(pixels, learned)
-    signature = Signature(
-        "classification",
+    signature = Signature.of_classes(
+        classes,
         features=pixels.shape[2],
-        outputs=len(classes),
         length=pixels.shape[1],
-        classes=classes,
         input_shift=tuple(mean.tolist()),
         input_scale=tuple((1 / np.where(deviation > 0, deviation, 1)).tolist()),
     )

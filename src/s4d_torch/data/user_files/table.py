@@ -9,21 +9,26 @@ without a name, where pandas puts the numbers of the rows, is not read.
 
 from __future__ import annotations
 
+import csv
+import math
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from s4d_torch._registry import did_you_mean, unknown
+from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Array, Dataset
-from s4d_torch.data.files.table_cells import LARGEST, is_nameless, read_number, read_rows, read_time
 from s4d_torch.data.folder import DataFolder, Scratch
-from s4d_torch.data.own.assemble import Holdout, dataset_of, stored
-from s4d_torch.data.own.targets import HOW_TO_FILL, MISSING, ChosenKind, read_targets
-from s4d_torch.data.task import LAPTOP, Task, register
+from s4d_torch.data.missing_values import LARGEST
+from s4d_torch.data.splits import Holdout
+from s4d_torch.data.task import LAPTOP, Task, check_choices, register
+from s4d_torch.data.user_files.assembly import dataset_of, existing_file, stored
+from s4d_torch.data.user_files.targets import HOW_TO_FILL, MISSING, ChosenKind, read_targets
 
 USUAL_NAMES = {
     "case": ("id", "case", "series", "case_id", "series_id", "sequence"),
@@ -31,11 +36,12 @@ USUAL_NAMES = {
     "target": ("target", "label", "class", "y"),
 }
 LONG_FORM = "expected one row for each case and time"
+DELIMITERS = ",;\t"
 ROWS = 10_000  # parsed before they are written to disk
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class TableOptions(Holdout):
     """Sequences in a CSV file, one row for each case and time."""
 
     path: Path
@@ -50,27 +56,15 @@ class TableOptions:
     """columns to read; by itself: all others"""
     kind: ChosenKind = "auto"
     """auto: names and whole numbers are classes, other numbers are predicted as numbers"""
-    validation: float = 0.1
-    """part of the cases that validates"""
-    test: float = 0.2
-    """part of the cases that tests"""
-    split_seed: int = 0
-    """of the random splits"""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(ChosenKind):
-            raise ValueError(unknown("kind", self.kind, get_args(ChosenKind)))
-        self.holdout()
-
-    def holdout(self) -> Holdout:
-        return Holdout(self.validation, self.test, self.split_seed)
+        super().__post_init__()
+        check_choices(self, kind=ChosenKind)
 
 
 def load_table(options: TableOptions, folder: DataFolder) -> Dataset:
     """The cases of the table, each (time, values), in units of the training cases."""
-    file = options.path.expanduser().resolve()
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no file {file}")
+    file = existing_file(options.path)
     key = asdict(options) | {"path": ""}
     return folder.prepared("table", key, [file], lambda s: _build(options, file, s))
 
@@ -97,7 +91,7 @@ def _build(options: TableOptions, file: Path, scratch: Scratch) -> Dataset:
     rows.unlink()
     names, lines = zip(*table.targets.values(), strict=True)
     targets = read_targets(names, options.kind, lambda i: f"{file}:{lines[i]}")
-    return dataset_of({"train": sequences}, targets, options.holdout())
+    return dataset_of({"train": sequences}, targets, options)
 
 
 def _check_times(records: Array, order: Array, table: _Table) -> None:
@@ -127,9 +121,8 @@ class _Table:
         if self.columns["case"] == self.columns["target"]:
             raise ValueError(f"{file}:1: the case and the target are one column; name them apart")
         self.values = self._value_columns(options.values)
-        width = len(self.values)
         kinds: list[Any] = [("case", "i8"), ("line", "i8"), ("time", "f8")]
-        self.record = np.dtype([*kinds, ("values", "f4", (width,))])
+        self.record = np.dtype([*kinds, ("values", "f4", (len(self.values),))])
         self._numbers: dict[str, int] = {}
 
     def blocks(self) -> Iterator[Array]:
@@ -243,6 +236,65 @@ class _Table:
         return named
 
 
+# ---- cells ------------------------------------------------------------------------------------
+
+
+def read_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of all rows that are not blank, the header first."""
+    with file.open(encoding="utf-8-sig", errors="replace") as stream:
+        start = next((line for line in stream if line.strip()), "")
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        rows = csv.reader(stream, delimiter=max(DELIMITERS, key=start.count))
+        try:
+            for row in rows:
+                if any(cell.strip() for cell in row):
+                    yield rows.line_num, row
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{file} is not text in UTF-8: {error}; save it as UTF-8") from error
+        except csv.Error as error:
+            raise ValueError(f"{file}:{rows.line_num}: {error}") from error
+
+
+def is_nameless(column: str) -> bool:
+    """Whether pandas has put the numbers of the rows there, now or when it read them back."""
+    return not column or column.startswith("Unnamed: ")
+
+
+def read_time(cell: str, where: str) -> float:
+    """A number, or an ISO date in seconds; one without a time zone is in UTC."""
+    try:
+        time = float(cell)
+    except ValueError:
+        try:
+            date = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            raise ValueError(
+                f"{where}: time {cell!r}; expected a number or an ISO date (2024-12-31T23:59)"
+            ) from None
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(time):
+        raise ValueError(f"{where}: time {cell!r}; expected a finite number")
+    return time
+
+
+def read_number(cell: str, where: str) -> float:
+    """A number that float32 can hold; ``where`` names the file, the line and the column."""
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if -LARGEST <= number <= LARGEST:
+        return number
+    if cell.strip().lower() in MISSING:
+        raise ValueError(f"{where} has no value ({cell!r}); fill it first")
+    if not math.isnan(number):
+        raise ValueError(f"{where} has {cell}, which is too large for float32")
+    advice = "name the columns to read (--data.values) if this is none of them"
+    if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
+        advice = "expected a decimal point, not a comma"
+    raise ValueError(f"{where} has {cell!r}, which is no number; {advice}")
+
+
 register(
     Task(
         name="table",
@@ -251,9 +303,6 @@ register(
         load=load_table,
         metric="accuracy",
         size="your own",
-        small=replace(
-            LAPTOP,
-            epochs=20,
-        ),
+        small=replace(LAPTOP, epochs=20),
     )
 )

@@ -1,10 +1,10 @@
 """Pathfinder and Path-X: are two dots joined by a dashed curve? Images read pixel by pixel.
 
 Two sources. ``generated``: images made here (see
-:mod:`s4d_torch.data.tasks.pathfinder.images`), label 0 and 1 in equal numbers.
+:mod:`s4d_torch.data.tasks.pathfinder.scenes`), label 0 and 1 in equal numbers.
 ``official``: the Long Range Arena's, from the folder
 ``pathfinder{32,128}/curv_contour_length_14`` of its release (see
-:mod:`s4d_torch.data.tasks.pathfinder.files`).
+:mod:`s4d_torch.data.tasks.pathfinder.official_images`).
 
 Both are split 80/10/10 and read as numbers from -1 to 1. Published results are on the official
 images. The generated ones follow the same idea with curves that keep further apart and without
@@ -15,20 +15,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from s4d_torch._registry import unknown
-from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split, split_randomly
+from s4d_torch._progress import progress
+from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder, Scratch
-from s4d_torch.data.task import Hyperparameters, Task, register
-from s4d_torch.data.tasks.images import check_seed
-from s4d_torch.data.tasks.lra.retrieval import release_folder
-from s4d_torch.data.workers import in_order, progress
-
-if TYPE_CHECKING:
-    from s4d_torch.data.tasks.pathfinder.images import SceneOptions
+from s4d_torch.data.process_pool import in_order
+from s4d_torch.data.splits import split_randomly
+from s4d_torch.data.task import ARENA, Task, check_at_least, check_choices, register
+from s4d_torch.data.tasks.arena import published, release_folder
+from s4d_torch.data.tasks.pathfinder.official_images import find_lists, read_listed
+from s4d_torch.data.tasks.pathfinder.scene_options import VERSION, SceneOptions
 
 Origin = Literal["generated", "official"]
 DIFFICULTY = "curv_contour_length_14"
@@ -63,17 +62,13 @@ class PathfinderOptions:
     """a curve turns by less than 90 degrees / continuity from dash to dash (generated)"""
 
     def __post_init__(self) -> None:
-        if self.source not in get_args(Origin):
-            raise ValueError(unknown("source", self.source, get_args(Origin)))
-        for name in ("seed", "split_seed", "workers"):
-            check_seed(name, getattr(self, name))
+        check_choices(self, source=Origin)
+        check_at_least(0, self, "seed", "split_seed", "workers")
         if self.count < 10:
             raise ValueError(f"count must be at least 10, one image a tenth, got {self.count}")
         self.scenes(32)
 
     def scenes(self, size: int) -> SceneOptions:
-        from s4d_torch.data.tasks.pathfinder.images import SceneOptions
-
         return SceneOptions.at(
             size,
             contour_length=self.contour_length,
@@ -101,10 +96,6 @@ class PathXOptions(PathfinderOptions):
 
 def load_pathfinder(options: PathfinderOptions, folder: DataFolder, size: int = 32) -> Dataset:
     """Images as (size * size, 1) pixels, row by row; class 1 where a curve joins the dots."""
-    # numba is imported with these, which takes its time
-    from s4d_torch.data.tasks.pathfinder.files import find_lists, read_listed
-    from s4d_torch.data.tasks.pathfinder.images import VERSION
-
     name = f"pathfinder{size}"
     if options.source == "official":
         root = release_folder(folder, name) / DIFFICULTY
@@ -143,20 +134,14 @@ def _counts(count: int) -> tuple[int, int, int]:
 
 
 def _signature(size: int) -> Signature:
-    return Signature(
-        "classification",
-        features=1,
-        outputs=len(CLASSES),
-        length=size * size,
-        classes=CLASSES,
-        input_shift=(127.5,),
-        input_scale=(1 / 127.5,),
+    return Signature.of_classes(
+        CLASSES, length=size * size, input_shift=(127.5,), input_scale=(1 / 127.5,)
     )
 
 
 def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Dataset:
     """Each split has a stream of images of its own, so none learns what another tests."""
-    from s4d_torch.data.tasks.pathfinder.images import make_images
+    from s4d_torch.data.tasks.pathfinder.scenes import make_images  # imports numba, which is slow
 
     counts = _counts(options.count)
     parts = [(stream, start) for stream, n in enumerate(counts) for start in range(0, n, BLOCK)]
@@ -169,12 +154,12 @@ def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Datas
     ]
     pixels = [scratch.array((n, size * size, 1), np.uint8) for n in counts]
     labels = [np.zeros(n, dtype=np.uint8) for n in counts]
-    with progress(f"images of {size}x{size} pixels", options.count) as advance:
+    with progress(f"images of {size}x{size} pixels", options.count) as shown:
         results = in_order(jobs, options.workers)
         for (stream, start), (images, classes) in zip(parts, results, strict=True):
             pixels[stream][start : start + len(images)] = images
             labels[stream][start : start + len(images)] = classes
-            advance(len(images))
+            shown.advance(len(images))
     train, validation, test = (
         Split.whole(Sequences(values), classes)
         for values, classes in zip(pixels, labels, strict=True)
@@ -182,20 +167,10 @@ def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Datas
     return Dataset(train, validation, test, _signature(size))
 
 
-PAPER = partial(
-    Hyperparameters,
-    n_layers=6,
-    d_model=256,
-    d_state=64,
-    norm="batch",
-    prenorm=True,
-    dropout=0.0,
-    bidirectional=True,
-)
 # One pass over the images: with a count of 20000 minutes for pathfinder, with 1000 for pathx.
-SMALL = partial(PAPER, n_layers=4, d_model=64, d_state=64, weight_decay=0.03, epochs=1)
+SMALL = replace(ARENA, n_layers=4, d_model=64, weight_decay=0.03, epochs=1)
 
-register(
+PATHFINDER = register(
     Task(
         name="pathfinder",
         summary="are two dots joined by a dashed curve? 32x32 pixels (Long Range Arena Pathfinder)",
@@ -208,43 +183,22 @@ register(
         licence="none needed (generated); official files: Apache-2.0",
         citation="Linsley et al. 2018, horizontal gated recurrent units; Tay et al. 2021, "
         "Long Range Arena",
-        small=SMALL(lr=0.004, batch_size=64),
-        paper=PAPER(lr=0.004, batch_size=64, epochs=200, weight_decay=0.03),
-        published={
-            "S4-LegS": 94.20,
-            "S4-FouT": 94.46,
-            "S4D-LegS": 93.06,
-            "S4D-Inv": 93.78,
-            "S4D-Lin": 93.96,
-            "S4 (original)": 86.05,
-            "Transformer": 71.40,
-        },
+        small=replace(SMALL, lr=0.004, batch_size=64),
+        paper=replace(ARENA, lr=0.004, batch_size=64, epochs=200, weight_decay=0.03),
+        published=published("pathfinder"),
     )
 )
-
 register(
-    Task(
+    replace(
+        PATHFINDER,
         name="pathx",
         summary="are two dots joined by a dashed curve? 128x128 pixels (Long Range Arena Path-X)",
         options=PathXOptions,
         load=load_pathx,
-        preview=preview_images,
-        metric="accuracy",
         length=16384,
         size="made here (200000 images, 3.3 GB)",
-        licence="none needed (generated); official files: Apache-2.0",
-        citation="Linsley et al. 2018, horizontal gated recurrent units; Tay et al. 2021, "
-        "Long Range Arena",
-        small=SMALL(lr=0.0005, batch_size=16, dt_min=0.0001, dt_max=0.01),
-        paper=PAPER(
-            lr=0.0005, batch_size=32, epochs=50, weight_decay=0.05, dt_min=0.0001, dt_max=0.01
-        ),
-        # S4-FouT, S4D-Lin and the Transformer did not get above chance.
-        published={
-            "S4-LegS": 96.35,
-            "S4D-LegS": 91.95,
-            "S4D-Inv": 92.80,
-            "S4 (original)": 88.10,
-        },
+        small=replace(SMALL, lr=0.0005, batch_size=16, dt_min=0.0001, dt_max=0.01),
+        paper=replace(ARENA, lr=0.0005, batch_size=32, epochs=50, dt_min=0.0001, dt_max=0.01),
+        published=published("pathx"),
     )
 )

@@ -8,8 +8,14 @@ one end of each (label 0).
 
 Only the course of the curves tells the label. A scene is made first, and in it a pair of ends of
 each kind is chosen; the label then picks one of the two pairs. So ink, layout and number of dashes
-do not depend on the label at all. And the pairs are chosen such that both kinds look alike in
-distance, position and direction: see :mod:`s4d_torch.data.tasks.pathfinder.ends`.
+do not depend on the label at all.
+
+Two curves have four pairs of ends on different curves (label 0) and two on one curve (label 1).
+The kinds look different: the ends of one curve tend to be nearer, or to point the same way. So a
+pair is kept only with the probability that makes both kinds look alike: with p(x) the density of
+what is seen of a pair among those of its own kind, q(x) that among the other kind, and
+min(1, q(x) / p(x)) the probability, min(p, q) remains of both. A logistic regression on pilot
+scenes, with all products of two features, estimates log p / q.
 
 Image i of a seed is the same however many are made, in whatever order, by however many processes.
 A sheet of samples: ``write_png(Path("sheet.png"), contact_sheet())``.
@@ -20,98 +26,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numba import njit
 
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.tasks.pathfinder.curves import UNITS, Grid, grow_long, grow_short
-from s4d_torch.data.tasks.pathfinder.ends import Odds, choose_ends, describe
+from s4d_torch.data.tasks.pathfinder.scene_options import SIZES, SceneOptions
 
-VERSION = 1  # of the images; a change of anything that changes them takes the next number
 PILOT_SCENES = 1500
 SCENE_TRIES = 2000
 
-# At three sizes of image, after the Long Range Arena's; straight lines between. But curves keep
-# further apart here than the dashes of a curve, so that an eye can follow each of them.
-SIZES = (32, 64, 128)
-MEASURES = {
-    "dash": (1.8, 4.0, 6.0),
-    "gap": (1.6, 2.4, 4.5),
-    "thickness": (1.0, 1.2, 1.6),
-    "dot_radius": (1.4, 2.4, 3.4),
-    "clearance": (2.6, 4.4, 7.0),
-    "continuity": (1.3, 1.5, 1.6),
-}
-COUNTS = {"distractors": (4, 6, 8), "paddles": (4, 5, 6)}
-
-
-@dataclass(frozen=True)
-class SceneOptions:
-    """What is in an image; lengths in pixels. :meth:`at` fills them in for a size."""
-
-    size: int
-    """of the square image"""
-    dash: float
-    """length of a dash"""
-    gap: float
-    """from the end of a dash to the next dash of its curve"""
-    thickness: float
-    """of a dash"""
-    dot_radius: float
-    """of the two dots"""
-    clearance: float
-    """between the centre lines of different curves, at least"""
-    continuity: float
-    """a curve turns by less than 90 degrees / continuity from dash to dash"""
-    distractors: int
-    """short curves, fewer where there is no room"""
-    paddles: int
-    """single dashes, fewer where there is no room"""
-    contour_length: int = 14
-    """dashes of each of the two long curves"""
-    distractor_length: int = 4
-    """dashes of a short curve"""
-    contrast: float = 0.8
-    """brightness of the dashes; that of the dots is 1"""
-
-    def __post_init__(self) -> None:
-        for name in MEASURES:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        few = f"distractors {self.distractors}, paddles {self.paddles}"
-        for holds, rule in (
-            (self.size >= SIZES[0], f"size must be at least {SIZES[0]} pixels, got {self.size}"),
-            (
-                self.thickness < self.clearance < self.pitch,
-                f"clearance {self.clearance} must be above thickness {self.thickness}, or curves "
-                f"touch, and below dash + gap = {self.pitch:g}, or a curve blocks itself",
-            ),
-            (self.contour_length >= 4, f"contour_length must be 4 or more: {self.contour_length}"),
-            (
-                0 < self.distractor_length < self.contour_length,
-                f"distractor_length {self.distractor_length} must be at least 1 and below "
-                f"contour_length {self.contour_length}",
-            ),
-            (min(self.distractors, self.paddles) >= 0, f"counts must not be negative: {few}"),
-            (self.continuity >= 1, f"continuity must be at least 1, got {self.continuity}"),
-            (0 < self.contrast <= 1, f"contrast must be in (0, 1], got {self.contrast}"),
-        ):
-            if not holds:
-                raise ValueError(rule)
-
-    @staticmethod
-    def at(size: int, **changes: Any) -> SceneOptions:
-        """The usual measures for an image of this size, with ``changes`` to any field."""
-        usual = {name: float(np.interp(size, SIZES, at)) for name, at in MEASURES.items()}
-        counts = {name: round(np.interp(size, SIZES, at)) for name, at in COUNTS.items()}
-        return SceneOptions(size, **(usual | counts | changes))
-
-    @property
-    def pitch(self) -> float:
-        """From dash to dash along a curve."""
-        return self.dash + self.gap
+# Ends 0 and 1 belong to the first curve, 2 and 3 to the second.
+PAIRS = np.array([[0, 2], [0, 3], [1, 2], [1, 3], [0, 1], [2, 3]])
+DIFFERENT, SAME = PAIRS[:4], PAIRS[4:]
+RIDGE = 1.0
+NEWTON_STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -132,6 +62,94 @@ class Scene:
     curves: Sequence[Curve]
     dots: Array
     label: int
+
+
+# ---- which ends get the dots ------------------------------------------------------------------
+
+
+def describe(points: Array, inward: Array, size: float) -> Array:
+    """What is seen of each of ``PAIRS``, (..., 6, 7).
+
+    Of ends at ``points`` (..., 4, 2), from which the curve leaves in directions ``inward``
+    (..., 4, 2): how far apart they are, how much each curve heads for the other end, the lesser
+    first, how much they head the same way, how far the ends are from the centre of the image, the
+    nearer first, and how far the middle between them is.
+    """
+    a, b = (points[..., PAIRS[:, side], :] / size - 0.5 for side in (0, 1))
+    leave_a, leave_b = (inward[..., PAIRS[:, side], :] for side in (0, 1))
+    distance = np.linalg.norm(b - a, axis=-1)
+    towards = (b - a) / distance[..., None]
+    heads = np.stack([(leave_a * towards).sum(-1), -(leave_b * towards).sum(-1)], axis=-1)
+    off_centre = np.stack([np.linalg.norm(a, axis=-1), np.linalg.norm(b, axis=-1)], axis=-1)
+    parallel = (leave_a * leave_b).sum(-1)
+    middle = np.linalg.norm(a + b, axis=-1) / 2
+    return np.stack(
+        [
+            distance,
+            heads.min(-1),
+            heads.max(-1),
+            parallel,
+            off_centre.min(-1),
+            off_centre.max(-1),
+            middle,
+        ],
+        axis=-1,
+    )
+
+
+@dataclass(frozen=True)
+class Odds:
+    """Log odds that a pair of ends belongs to one curve: z' weights z, z = (1, standardised)."""
+
+    shift: Array
+    scale: Array
+    weights: Array
+
+    def __call__(self, seen: Array) -> Array:
+        return np.einsum("...i,ij,...j->...", z := self._z(seen), self.weights, z)
+
+    def _z(self, seen: Array) -> Array:
+        ones = np.ones((*seen.shape[:-1], 1))
+        return np.concatenate([ones, (seen - self.shift) / self.scale], axis=-1)
+
+    @staticmethod
+    def fit(seen: Array) -> Odds:
+        """From what is seen of all pairs of many scenes, (n, 6, 7)."""
+        flat = seen.reshape(-1, seen.shape[-1])
+        # Rounded, so that no machine's way of adding up can change which pair is kept.
+        shift, scale = np.round(flat.mean(axis=0), 4), np.round(flat.std(axis=0), 4)
+        z = Odds(shift, scale, np.zeros(0))._z(flat)
+        i, j = np.triu_indices(z.shape[1])
+        products = z[:, i] * z[:, j]
+        same = np.tile(np.arange(len(PAIRS)) >= len(DIFFERENT), len(seen))
+        counts = np.where(same, len(DIFFERENT) / len(SAME), 1.0)  # both kinds weigh the same
+        beta = np.zeros(len(i))
+        for _ in range(NEWTON_STEPS):  # by einsum: threads of a matrix library take longer
+            p = 1 / (1 + np.exp(-np.einsum("ni,i->n", products, beta).clip(-30, 30)))
+            gradient = np.einsum("ni,n->i", products, counts * (same - p)) - RIDGE * beta
+            weighted = products * (counts * p * (1 - p))[:, None]
+            curvature = np.einsum("ni,nj->ij", weighted, products)
+            beta += np.linalg.solve(curvature + RIDGE * np.eye(len(i)), gradient)
+        weights = np.zeros((z.shape[1], z.shape[1]))
+        weights[i, j] = np.round(beta, 3)
+        return Odds(shift, scale, weights)
+
+
+def choose_ends(seen: Array, odds: Odds, random: np.random.Generator) -> tuple[Array, Array] | None:
+    """A pair of ends on different curves and one on the same, or None if this scene offers none.
+
+    ``seen`` is (6, 7), of one scene.
+    """
+    log_odds = odds(seen)
+    log_odds[: len(DIFFERENT)] *= -1  # that a pair is of its own kind
+    kept = random.random(len(PAIRS)) < np.exp(-np.maximum(log_odds, 0))
+    different, same = DIFFERENT[kept[: len(DIFFERENT)]], SAME[kept[len(DIFFERENT) :]]
+    if len(different) == 0 or len(same) == 0:
+        return None
+    return different[random.integers(len(different))], same[random.integers(len(same))]
+
+
+# ---- scenes -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+from s4d_torch._progress import progress
 from s4d_torch.data.dataset import Array, Sequences, Split
 from s4d_torch.data.files.png import DamagedImageError, read_png
 from s4d_torch.data.folder import MissingDataError, Scratch
-from s4d_torch.data.workers import in_order, progress
+from s4d_torch.data.process_pool import in_order
 
 BLOCK = 500  # images that a process reads at a time
 MOST_DAMAGED = 0.01  # of the images
@@ -48,12 +49,12 @@ def read_listed(
     pixels = scratch.array((len(files), size * size, 1), np.uint8)
     damaged: dict[int, str] = {}
     start = 0
-    with progress(f"reading images of {size}x{size} pixels", len(files)) as advance:
+    with progress(f"reading images of {size}x{size} pixels", len(files)) as shown:
         for images, bad in in_order(jobs, workers):
             pixels[start : start + len(images)] = images
             damaged |= {start + place: why for place, why in bad.items()}
             start += len(images)
-            advance(len(images))
+            shown.advance(len(images))
     _report(damaged, len(files))
     labels = np.array([label for _, label in entries], dtype=np.uint8)
     good = np.delete(np.arange(len(files)), list(damaged))

@@ -10,15 +10,14 @@ import pytest
 
 from s4d_torch._registry import UnknownNameError
 from s4d_torch.cli import main
-from s4d_torch.cli.common.parsing import CommandError
-from s4d_torch.cli.inputs import read_items
 from s4d_torch.data import TASKS, DataFolder, Dataset, MissingDataError, find_task
-from s4d_torch.data.files import arrays as array_files
-from s4d_torch.data.own.arrays import ArraysOptions, load_arrays
-from s4d_torch.data.own.assemble import Holdout, hold_out
-from s4d_torch.data.own.series import UcrOptions, load_ucr
-from s4d_torch.data.own.table import TableOptions, load_table
-from s4d_torch.data.own.targets import natural_order, read_targets
+from s4d_torch.data.files import npy as array_files
+from s4d_torch.data.splits import Holdout, hold_out
+from s4d_torch.data.user_files.arrays import ArraysOptions, load_arrays
+from s4d_torch.data.user_files.inputs import Item, read_items
+from s4d_torch.data.user_files.table import TableOptions, load_table
+from s4d_torch.data.user_files.targets import natural_order, read_targets
+from s4d_torch.data.user_files.ucr import UcrOptions, load_ucr
 from s4d_torch.training import Run
 
 RANDOM = np.random.default_rng(0)
@@ -144,9 +143,9 @@ def test_too_few_cases_are_refused() -> None:
     with pytest.raises(ValueError, match="2 cases are too few to hold out"):
         hold_out(np.array([0.5, 1.5]), "regression", (0.1,), seed=0)
     with pytest.raises(ValueError, match="validation must lie between 0 and 1, got 0"):
-        Holdout(0.0, 0.2, 0)
+        Holdout(validation=0.0)
     with pytest.raises(ValueError, match=r"validation 0\.5 and test 0\.5 leave nothing"):
-        Holdout(0.5, 0.5, 0)
+        Holdout(validation=0.5, test=0.5)
 
 
 # ---- arrays -----------------------------------------------------------------------------------
@@ -858,6 +857,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run.load(out)
 
 
+def read(file: Path, run: Run) -> list[Item]:
+    return read_items(file, run.signature, TASKS[run.config.task], run.config.data)
+
+
 def test_tables_are_predicted_from_as_they_are_trained_on(run: Run, tmp_path: Path) -> None:
     semicolons = [
         "",
@@ -870,7 +873,7 @@ def test_tables_are_predicted_from_as_they_are_trained_on(run: Run, tmp_path: Pa
     numbered = [",id,time,v,label", "0,7,2,2,a", "1,7,1,1,a", "2,8,0,5,b"]
     for lines in (semicolons, numbered):
         (tmp_path / "new.csv").write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
-        items = read_items(tmp_path / "new.csv", run)
+        items = read(tmp_path / "new.csv", run)
         assert [item.values.tolist() for item in items] == [[[1.0], [2.0]], [[5.0]]]
 
 
@@ -905,8 +908,8 @@ def test_bad_files_to_predict_from_are_refused(
         np.savez(file, **content)
     else:
         np.save(file, content)
-    with pytest.raises((CommandError, ValueError), match=message):
-        read_items(file, run)
+    with pytest.raises(ValueError, match=message):
+        read(file, run)
 
 
 def test_damage_within_an_array_to_predict_from_is_told(run: Run, tmp_path: Path) -> None:
@@ -915,4 +918,4 @@ def test_damage_within_an_array_to_predict_from_is_told(run: Run, tmp_path: Path
     damaged[900] ^= 0xFF
     (tmp_path / "x.npz").write_bytes(damaged)
     with pytest.raises(ValueError, match=r"x\.npz: X is damaged"):
-        read_items(tmp_path / "x.npz", run)
+        read(tmp_path / "x.npz", run)

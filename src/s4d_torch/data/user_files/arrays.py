@@ -4,7 +4,7 @@ An ``.npz`` file has ``X`` and ``y``, or ``X_train``, ``y_train`` and where thes
 ``X_validation``, ``y_validation``, ``X_test``, ``y_test``; what is missing is held out of training.
 X is (cases, time) or (cases, time, channels). Sequences of many lengths stand one after the other,
 X (samples,) or (samples, channels), with ``lengths`` (cases,) or ``offsets`` (cases + 1,) beside
-them, with the same ending as X. y is (cases,): see :mod:`s4d_torch.data.own.targets`.
+them, with the same ending as X. y is (cases,): see :mod:`s4d_torch.data.user_files.targets`.
 
 Values are kept in their type, those of 64 bits as float32. Models read them in units of the
 training cases, channel by channel.
@@ -16,13 +16,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from s4d_torch._registry import did_you_mean, unknown
+from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Array, Dataset, Sequences
-from s4d_torch.data.files.arrays import (
+from s4d_torch.data.files.npy import (
     Block,
     read_blocks,
     read_whole,
@@ -31,9 +31,10 @@ from s4d_torch.data.files.arrays import (
     write_values,
 )
 from s4d_torch.data.folder import DataFolder, Scratch
-from s4d_torch.data.own.assemble import Holdout, dataset_of
-from s4d_torch.data.own.targets import ChosenKind, read_targets
-from s4d_torch.data.task import LAPTOP, Task, register
+from s4d_torch.data.splits import Holdout
+from s4d_torch.data.task import LAPTOP, Task, check_choices, register
+from s4d_torch.data.user_files.assembly import dataset_of, existing_file
+from s4d_torch.data.user_files.targets import ChosenKind, read_targets
 
 Channels = Literal["last", "first"]
 SPLITS = ("train", "validation", "test")
@@ -41,7 +42,7 @@ MANY_CHANNELS = 4  # times as many as there are samples: likely the other layout
 
 
 @dataclass(frozen=True)
-class ArraysOptions:
+class ArraysOptions(Holdout):
     """Sequences in NumPy files."""
 
     path: Path
@@ -52,37 +53,24 @@ class ArraysOptions:
     """X is (cases, time, channels), or with first (cases, channels, time)"""
     kind: ChosenKind = "auto"
     """auto: names and whole numbers are classes, other numbers are predicted as numbers"""
-    validation: float = 0.1
-    """part of the cases that validates, where the file does not decide it"""
-    test: float = 0.2
-    """part of the cases that tests, where the file does not decide it"""
-    split_seed: int = 0
-    """of the random splits"""
 
     def __post_init__(self) -> None:
-        for name, choices in (("channels", get_args(Channels)), ("kind", get_args(ChosenKind))):
-            if getattr(self, name) not in choices:
-                raise ValueError(unknown(name, getattr(self, name), choices))
-        self.holdout()
-
-    def holdout(self) -> Holdout:
-        return Holdout(self.validation, self.test, self.split_seed)
+        super().__post_init__()
+        check_choices(self, channels=Channels, kind=ChosenKind)
 
 
 def load_arrays(options: ArraysOptions, folder: DataFolder) -> Dataset:
     """The cases of the file, each (time, channels)."""
-    files = [options.path.expanduser().resolve()]
+    files = [options.path]
     if options.path.suffix.lower() == ".npy":
         if not options.targets:
             raise ValueError(
                 f"{options.path} has no targets in it; name their .npy file (--data.targets y.npy)"
             )
-        files.append(Path(options.targets).expanduser().resolve())
+        files.append(Path(options.targets))
     elif options.targets:
         raise ValueError(f"targets {options.targets} are for an .npy file; {options.path} holds y")
-    for file in files:
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}")
+    files = [existing_file(file) for file in files]
     key = asdict(options) | {"path": "", "targets": ""}
     return folder.prepared("arrays", key, files, lambda s: _build(options, files, s))
 
@@ -108,7 +96,7 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
         return f"{places[split]}[{i - ends[split] + len(each[split])}]"
 
     targets = read_targets(np.concatenate(each), options.kind, where)
-    return dataset_of(given, targets, options.holdout())
+    return dataset_of(given, targets, options)
 
 
 def _named(files: list[Path]) -> dict[str, Block]:
@@ -247,9 +235,6 @@ register(
         load=load_arrays,
         metric="accuracy",
         size="your own",
-        small=replace(
-            LAPTOP,
-            epochs=20,
-        ),
+        small=replace(LAPTOP, epochs=20),
     )
 )

@@ -27,7 +27,7 @@ from s4d_torch.data.files.sound import (
     root_mean_square,
 )
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
-from s4d_torch.data.own.assemble import hold_out
+from s4d_torch.data.splits import Holdout, hold_out
 from s4d_torch.data.task import LAPTOP, Task, register
 
 SPLIT_FOLDERS = {
@@ -39,28 +39,18 @@ SHOWN = 3  # files named in a message
 
 
 @dataclass(frozen=True)
-class AudioFolderOptions:
+class AudioFolderOptions(Holdout):
     """Sound files, sorted into folders by class."""
 
     path: Path
     """the folder with one folder per class, or with train, validation and test"""
-    validation: float = 0.1
-    """part of each class that validates"""
-    test: float = 0.2
-    """part of each class that tests"""
-    split_seed: int = 0
-    """of the random splits"""
     sample_rate: int = 0
     """samples per second that every file has to have; 0 takes what they have in common"""
     max_seconds: float = 0.0
     """longer clips lose their end; 0 keeps them whole"""
 
     def __post_init__(self) -> None:
-        if not (self.validation > 0 and self.test > 0 and self.validation + self.test < 1):
-            raise ValueError(
-                f"validation {self.validation} and test {self.test}: expected fractions above 0 "
-                "that leave something to learn from"
-            )
+        super().__post_init__()
         if self.sample_rate < 0 or not 0 <= self.max_seconds < float("inf"):
             raise ValueError(
                 f"sample_rate {self.sample_rate} and max_seconds {self.max_seconds}: "
@@ -92,11 +82,7 @@ def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Datase
         "rate": options.sample_rate,
         "seconds": options.max_seconds,
     }
-
-    def build(scratch: Scratch) -> Dataset:
-        return _build(clips, options, scratch)
-
-    return folder.prepared("audio-folder", key, clips.paths, build)
+    return folder.prepared("audio-folder", key, clips.paths, lambda s: _build(clips, options, s))
 
 
 def _find_clips(root: Path) -> _Clips:
@@ -162,12 +148,10 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
     stored = scratch.ragged(_read_clips(clips.paths, longest, common.dtype))
     train, validation, test = _divide(clips, options)
     whole = Split.whole(stored, clips.labels)
-    signature = Signature(
-        "classification",
+    signature = Signature.of_classes(
+        clips.classes,
         features=common.channels,
-        outputs=len(clips.classes),
         length=stored.longest,
-        classes=clips.classes,
         input_scale=(1 / root_mean_square(stored, train),),
         sample_rate=rate,
     )
@@ -177,11 +161,10 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
 def _common_format(paths: Sequence[Path], expected: int) -> AudioFormat:
     """What all files have in common; an error that lists those that differ from most."""
     formats = [inspect_audio(path) for path in paths]
-    rates = [form.sample_rate for form in formats]
-    channels = [form.channels for form in formats]
+    rates = [each.sample_rate for each in formats]
     rate = _require_one(paths, rates, "samples per second", expected)
-    width = _require_one(paths, channels, "channels", 0)
-    small = all(form.dtype == np.int16 for form in formats)
+    width = _require_one(paths, [each.channels for each in formats], "channels", 0)
+    small = all(each.dtype == np.int16 for each in formats)
     return AudioFormat(rate, width, 0, np.dtype(np.int16 if small else np.float32))
 
 
@@ -213,9 +196,9 @@ def _divide(clips: _Clips, options: AudioFolderOptions) -> list[Array]:
     """Rows of the three splits: the user's own, or of each class its share."""
     train, validation, test = (np.flatnonzero(clips.assigned == split) for split in range(3))
     if not len(validation):
-        own_test = len(test) > 0
-        loose = train if own_test else np.arange(len(clips.paths))
-        fractions = (options.validation,) if own_test else (options.validation, options.test)
+        has_test = len(test) > 0
+        loose = train if has_test else np.arange(len(clips.paths))
+        fractions = (options.validation,) if has_test else (options.validation, options.test)
         held = hold_out(clips.labels[loose], "classification", fractions, options.split_seed)
         train, validation, test = (*(loose[part] for part in held), test)[:3]
     random = np.random.Generator(np.random.PCG64(options.split_seed))
@@ -232,12 +215,6 @@ register(
         metric="accuracy",
         size="yours",
         licence="yours",
-        small=replace(
-            LAPTOP,
-            d_model=32,
-            d_state=64,
-            lr=0.01,
-            batch_size=16,
-        ),
+        small=replace(LAPTOP, d_model=32, d_state=64, lr=0.01, batch_size=16),
     )
 )

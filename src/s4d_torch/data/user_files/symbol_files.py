@@ -1,4 +1,4 @@
-"""Symbols in files: prompts that are read, and what was generated as sound, picture or numbers."""
+"""Symbols in files: prompts to read, and generated symbols as sounds, pictures or numbers."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data.dataset import Array, Signature
-from s4d_torch.data.files.png import read_png, write_png
+from s4d_torch.data.files.png import read_png, require_pillow, write_png
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
-from s4d_torch.data.tasks.quantization import QUANTIZATIONS
+from s4d_torch.data.tasks.symbols import QUANTIZATIONS
 
 FORMATS = (".wav", ".png", ".npy", ".txt")
 PAUSE = 0.2  # seconds between two sounds of a file
 GREY = 96  # between the pictures of a file
 
 
-def check_format(out: Path, signature: Signature) -> None:
-    """Whether such symbols can be written into such a file, before they are made."""
+def check_format(out: Path, signature: Signature, width: int | None = None) -> None:
+    """Refuse a file that such symbols cannot be written to, before they are made."""
     suffix = out.suffix.lower()
     if suffix not in FORMATS:
-        raise UsageError(f"--out must end in one of {', '.join(FORMATS)}; got {out.name!r}")
+        raise ValueError(f"out must end in one of {', '.join(FORMATS)}; got {out.name!r}")
     if suffix == ".wav" and (signature.quantization != "mu-law" or signature.sample_rate is None):
-        raise UsageError(f"--out {out.name}: the symbols of this run are no sound; use .npy")
-    if suffix == ".png" and signature.quantization != "linear":
-        raise UsageError(f"--out {out.name}: the symbols of this run are no pixels; use .npy")
+        raise ValueError(f"out {out.name}: the symbols of this run are no sound; use .npy")
+    if suffix == ".png":
+        if signature.quantization != "linear":
+            raise ValueError(f"out {out.name}: the symbols of this run are no pixels; use .npy")
+        require_pillow()
+        if width is None:
+            picture_width(signature)
 
 
 def write_symbols(
@@ -69,8 +72,8 @@ def write_wav(out: Path, values: Array, rate: int) -> None:
 def picture_width(signature: Signature) -> int:
     side = math.isqrt(signature.length)
     if side * side != signature.length:
-        raise UsageError(
-            f"--width: name the pixels of a row; {signature.length} pixels are no square"
+        raise ValueError(
+            f"width: name the pixels of a row; {signature.length} pixels are no square"
         )
     return side
 
@@ -92,7 +95,7 @@ def grid(pixels: Array, width: int, zoom: int = 1, columns: int | None = None) -
 def read_symbols(file: Path, signature: Signature) -> list[Array]:
     """The sequences of symbols in a file: numbers as they are, sound and pixels quantised."""
     if not file.is_file():
-        raise CommandError(f"there is no file {file}")
+        raise FileNotFoundError(f"there is no file {file}")
     suffix = file.suffix.lower()
     if suffix == ".npy":
         sequences = list(np.atleast_2d(_load(file)))
@@ -103,13 +106,13 @@ def read_symbols(file: Path, signature: Signature) -> list[Array]:
     elif suffix in SUFFIXES and signature.quantization == "mu-law":
         sequences = [_encoded(_sound(file, signature), signature)]
     else:
-        raise CommandError(
+        raise ValueError(
             f"{file} cannot be read as a prompt; expected symbols as numbers in .npy or .txt, "
             "for sounds also .wav, for pictures .png"
         )
     for each in sequences:
         if len(each) and not 0 <= each.min() <= each.max() < signature.outputs:
-            raise CommandError(
+            raise ValueError(
                 f"{file}: symbols have to be whole numbers from 0 to {signature.outputs - 1}, "
                 f"got {each.min()} to {each.max()}"
             )
@@ -124,9 +127,9 @@ def _load(file: Path) -> Array:
     try:
         stored = np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise CommandError(f"{file} cannot be read: {error}") from error
+        raise ValueError(f"{file} cannot be read: {error}") from error
     if stored.ndim not in (1, 2) or stored.dtype.kind not in "iu":
-        raise CommandError(
+        raise ValueError(
             f"{file}: expected whole numbers, (length,) or (count, length), "
             f"got {stored.dtype} {stored.shape}"
         )
@@ -138,13 +141,13 @@ def _numbers(file: Path) -> list[Array]:
         lines = file.read_text("utf-8").split("\n")
         return [np.array(line.split(), dtype=np.int64) for line in lines if line.strip()]
     except ValueError as error:
-        raise CommandError(f"{file}: expected whole numbers, a line for a sequence") from error
+        raise ValueError(f"{file}: expected whole numbers, a line for a sequence") from error
 
 
 def _sound(file: Path, signature: Signature) -> Array:
     samples, rate = read_audio(file)
     if samples.shape[1] != 1 or rate != signature.sample_rate:
-        raise CommandError(
+        raise ValueError(
             f"{file} has {samples.shape[1]} channels at {rate} Hz; "
             f"expected one at {signature.sample_rate:g} Hz"
         )

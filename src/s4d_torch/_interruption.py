@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM, which ask a process to stop where nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class Interrupted(KeyboardInterrupt):
+    """Work that was stopped by its user after saving; the message says how to go on."""
+
+
+class Stop:
+    """Whether somebody has ``asked`` to stop; ``before`` are the handlers to be restored."""
+
+    def __init__(self, insist: bool) -> None:
+        self.asked = False
+        self.before: dict[signal.Signals, Any] = {}
+        self._insist, self._waiting = insist, False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        again = self.asked and number == signal.SIGINT
+        self.asked = True
+        if self._waiting or (again and self._insist):
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """In here nothing can be lost: a ``KeyboardInterrupt`` comes at once."""
+        self._waiting = True
+        try:
+            if self.asked:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._waiting = False
+
+
+@contextmanager
+def interruptions(*signals: signal.Signals, insist: bool = False) -> Iterator[Stop]:
+    """Note that one of ``signals``, by default Ctrl-C, has come, rather than break off anywhere.
+
+    With ``insist`` a second Ctrl-C does break off. In a thread that is not the main one, which
+    signals never reach, nothing changes.
+    """
+    stop = Stop(insist)
+    if threading.current_thread() is threading.main_thread():
+        stop.before = {each: signal.signal(each, stop) for each in signals or (signal.SIGINT,)}
+    try:
+        yield stop
+    finally:
+        _restore(stop.before)
+
+
+@contextmanager
+def ignored_interruptions() -> Iterator[None]:
+    """Ctrl-C has no effect, nor has it on processes that are started in here."""
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

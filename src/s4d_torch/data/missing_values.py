@@ -1,0 +1,32 @@
+"""Numbers that cannot be used: missing ones (NaN), and those that float32 does not hold."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array
+
+Missing = Literal["error", "interpolate"]
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def unusable(values: Array) -> Array:
+    """Where values are missing, infinite or too large for float32."""
+    found: Array = ~(np.abs(values) <= LARGEST)  # NaN too: no comparison holds for it
+    return found
+
+
+def interpolate(series: Array) -> Array:
+    """(..., time) with straight lines over gaps, and the nearest value before and after all others.
+
+    A series without any value keeps its gaps.
+    """
+    filled = series.copy()
+    time = np.arange(series.shape[-1])
+    for each in filled.reshape(-1, len(time)):  # rows of the copy, not copies of them
+        gap = np.isnan(each)
+        if gap.any() and not gap.all():
+            each[gap] = np.interp(time[gap], time[~gap], each[~gap])
+    return filled

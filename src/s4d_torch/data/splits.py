@@ -1,0 +1,134 @@
+"""Random splits that are the same on every machine, and the standard units of the training split.
+
+The first of the splits takes what the others leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Dataset, Kind, Signature, Split
+
+CHUNK_BYTES = 1 << 24  # of values that are looked at together
+
+
+def cut_randomly(count: int, fractions: Sequence[float], seed: int) -> list[Array]:
+    """Positions 0 to count - 1, shuffled and cut, whatever else draws random numbers."""
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
+    sizes = [round(fraction * count) for fraction in fractions]
+    cuts = np.cumsum([count - sum(sizes), *sizes])[:-1]
+    return [np.sort(part) for part in np.split(order, cuts)]
+
+
+def split_randomly(
+    whole: Split, signature: Signature, *, validation: float, test: float, seed: int
+) -> Dataset:
+    """Three random splits of one set of sequences."""
+    parts = [whole.part(part) for part in cut_randomly(len(whole), (validation, test), seed)]
+    return Dataset(parts[0], parts[1], parts[2], signature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdout:
+    """How much of the training cases validates and tests where the data says nothing else."""
+
+    validation: float = 0.1
+    """part of the cases that validates, where the data does not decide it"""
+    test: float = 0.2
+    """part of the cases that tests, where the data does not decide it"""
+    split_seed: int = 0
+    """of the random splits"""
+
+    def __post_init__(self) -> None:
+        for name in ("validation", "test"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if self.validation + self.test >= 1:
+            raise ValueError(
+                f"validation {self.validation} and test {self.test} leave nothing to learn from"
+            )
+        if self.split_seed < 0:
+            raise ValueError(f"split_seed must not be negative, got {self.split_seed}")
+
+
+def hold_out(targets: Array, kind: Kind, fractions: Sequence[float], seed: int) -> list[Array]:
+    """Positions to learn from, then one array of positions for each fraction.
+
+    Of classes, every split gets its share, and at least one case of each stays to learn from.
+    """
+    if kind == "regression":
+        parts = cut_randomly(len(targets), fractions, seed)
+    else:
+        random = np.random.Generator(np.random.PCG64(seed))
+        left, held = np.arange(len(targets)), []
+        for fraction in fractions:
+            part = _by_class(targets[left], round(fraction * len(targets)), random)
+            held.append(left[part])
+            left = np.delete(left, part)
+        parts = [left, *held]
+    for part, fraction in zip(parts[1:], fractions, strict=True):
+        if not len(part):
+            raise ValueError(
+                f"{len(targets)} cases are too few to hold out {fraction:g} of them; "
+                "take a larger part, or add cases"
+            )
+    if not len(parts[0]):
+        raise ValueError(f"{len(targets)} cases are too few: none is left to learn from")
+    return parts
+
+
+def _by_class(labels: Array, wanted: int, random: np.random.Generator) -> Array:
+    """Positions of about ``wanted`` cases, of each class in proportion and never its last one."""
+    classes, counts = np.unique(labels, return_counts=True)
+    shares = counts * wanted / len(labels)
+    taken = np.minimum(np.floor(shares), counts - 1).astype(np.int64)
+    # what rounding down left over goes to the largest remainders; ties are broken at random
+    tied = random.permutation(len(classes))
+    order = tied[np.argsort(-(shares - taken)[tied], kind="stable")]
+    order = order[(taken < counts - 1)[order]][: max(wanted - int(taken.sum()), 0)]
+    taken[order] += 1
+    chosen = [
+        random.permutation(np.flatnonzero(labels == name))[:size]
+        for name, size in zip(classes, taken, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+# ---- standard units ---------------------------------------------------------------------------
+
+
+def standard_units(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean, and one over the standard deviation, of each channel over all samples of ``split``.
+
+    A channel that never changes keeps its scale.
+    """
+    pivot = np.asarray(split.inputs[0][int(split.index[0])][0], dtype=np.float64)
+    count, total, squares = 0, np.zeros_like(pivot), np.zeros_like(pivot)
+    for values in _chunks(split):
+        # deviations from a value of the data itself: a large offset takes no digits away
+        deviations = values - pivot
+        count += len(deviations)
+        total += deviations.sum(0)
+        squares += np.square(deviations).sum(0)
+    mean = total / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    scale = 1 / np.where(deviation > 1e-7 * np.abs(pivot + mean), deviation, 1.0)
+    return tuple(map(float, pivot + mean)), tuple(map(float, scale))
+
+
+def _chunks(split: Split) -> Iterator[Array]:
+    """The samples of a split, (many, features) at a time, in double precision."""
+    tower = split.inputs[0]
+    waiting: list[Array] = []
+    size = 0
+    for i in split.index:
+        waiting.append(tower[int(i)])
+        size += waiting[-1].size * 8
+        if size > CHUNK_BYTES:
+            yield np.concatenate(waiting).astype(np.float64)
+            waiting, size = [], 0
+    if waiting:
+        yield np.concatenate(waiting).astype(np.float64)

@@ -1,0 +1,92 @@
+"""From the sequences and targets of a user's files to a dataset in standard units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.splits import Holdout, hold_out, standard_units
+from s4d_torch.data.store import Scratch
+from s4d_torch.data.user_files.targets import Targets
+
+
+def existing_file(path: str | Path) -> Path:
+    """The absolute path of a file that is there."""
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}")
+    return file
+
+
+def stored(sequences: Iterator[Array], scratch: Scratch) -> Sequences:
+    """Sequences (length, features) kept on disk as they come; one array if of one length."""
+    ragged = scratch.ragged(sequences)
+    assert ragged.offsets is not None
+    lengths = np.unique(np.diff(ragged.offsets))
+    if len(lengths) > 1:
+        return ragged
+    flat = ragged.values
+    shape = (len(ragged), int(lengths[0]), *flat.shape[1:])
+    even = scratch.array(shape, flat.dtype)
+    even[:] = flat.reshape(shape)
+    with suppress(PermissionError):  # Windows keeps a file that is mapped
+        Path(flat.filename).unlink()  # type: ignore[attr-defined]
+    return Sequences(even)
+
+
+def dataset_of(given: Mapping[str, Sequences], targets: Targets, holdout: Holdout) -> Dataset:
+    """A dataset in units of its training split.
+
+    ``given`` holds the sequences of "train", and of "validation" and "test" where these are
+    decided; ``targets`` has the targets of all of them in that order. What is missing is held out
+    of "train".
+    """
+    ends = np.cumsum([len(sequences) for sequences in given.values()])
+    splits = {
+        name: Split.whole(sequences, targets.values[end - len(sequences) : end])
+        for (name, sequences), end in zip(given.items(), ends, strict=True)
+    }
+    missing = [name for name in ("validation", "test") if name not in given]
+    fractions = [getattr(holdout, name) for name in missing]
+    whole = splits["train"]
+    parts = hold_out(whole.labels(), targets.kind, fractions, holdout.split_seed)
+    splits |= {
+        name: whole.part(part) for name, part in zip(("train", *missing), parts, strict=True)
+    }
+    _check_learnable(splits, targets)
+    random = np.random.Generator(np.random.PCG64(holdout.split_seed))
+    # shuffled, so that the first n cases of files sorted by class are a fair sample
+    train, validation, test = (
+        splits[name].part(random.permutation(len(splits[name])))
+        for name in ("train", "validation", "test")
+    )
+    return Dataset(train, validation, test, _signature(train, splits, targets))
+
+
+def _check_learnable(splits: Mapping[str, Split], targets: Targets) -> None:
+    known = set(splits["train"].labels().tolist())
+    for name, split in splits.items():
+        strange = set(split.labels().tolist()) - known
+        if strange and targets.kind == "classification":
+            classes = ", ".join(targets.classes[i] for i in sorted(strange))
+            raise ValueError(f"the {name} cases have classes that training has not: {classes}")
+
+
+def _signature(train: Split, splits: Mapping[str, Split], targets: Targets) -> Signature:
+    shift, scale = standard_units(train)
+    numbers = train.labels() if targets.kind == "regression" else np.zeros(1)
+    return Signature(
+        targets.kind,
+        features=len(shift),
+        outputs=targets.outputs,
+        length=max(split.inputs[0].longest for split in splits.values()),
+        classes=targets.classes,
+        input_shift=shift,
+        input_scale=scale,
+        target_shift=float(numbers.mean()),
+        target_scale=float(numbers.std()) or 1.0,
+    )
