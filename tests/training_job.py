@@ -27,7 +27,7 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Kind, Sequences, Signature, Split
 from s4d_torch.training import Config, default_config, train_on
-from s4d_torch.training.keeper import FolderKeeper
+from s4d_torch.training.checkpoint_store import FolderStore
 from s4d_torch.training.loop import Trainer
 
 UNWRITTEN = 10  # bytes at the end of a file that a killed process had not written yet
@@ -183,7 +183,7 @@ def run(job: Job, rank: int = 0) -> list[str]:
     killer = Killer(Path(job.folder), job.kill if victim else None)
     steps, report = 0, Trainer._report
 
-    def is_due(self: FolderKeeper) -> bool:  # by steps, not by the clock
+    def is_due(self: FolderStore) -> bool:  # by steps, not by the clock
         nonlocal steps
         steps += 1
         return steps % job.every == 0
@@ -191,10 +191,10 @@ def run(job: Job, rank: int = 0) -> list[str]:
     def report_and_send(self: Trainer, *arguments: Any) -> None:
         report(self, *arguments)
         for step, name in job.signals:
-            if victim and step == self.standing.step:
+            if victim and step == self.state.step:
                 os.kill(os.getpid(), getattr(signal, name))
 
-    FolderKeeper.is_due = is_due  # type: ignore[method-assign]
+    FolderStore.is_due = is_due  # type: ignore[method-assign]
     Trainer._report = report_and_send  # type: ignore[method-assign]
     if job.largest_file is not None:
         import resource

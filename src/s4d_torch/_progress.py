@@ -68,7 +68,7 @@ class _Bar(Meter):
         self.bars, self.task = bars, bars.add_task(name, total=total)
 
     def say(self, text: str) -> None:
-        self.bars.console.print(f"{self.name}: {text}", markup=False)
+        say(self.bars.console, f"{self.name}: {text}")
 
     def _show(self) -> None:
         self.bars.update(self.task, completed=self.done, total=self.total)

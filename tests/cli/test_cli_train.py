@@ -20,8 +20,15 @@ from s4d_torch.cli import display, main
 from s4d_torch.cli.common.parsing import explanations, take_positional, value_of
 from s4d_torch.cli.train import SHORT, Train
 from s4d_torch.data import TASKS
-from s4d_torch.training import ModelConfig, OptimizerConfig, TrainingConfig, default_config
-from s4d_torch.training.progress import Progress
+from s4d_torch.training import (
+    METRICS,
+    Metric,
+    ModelConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    default_config,
+)
+from s4d_torch.training.reporter import Progress
 
 PARTS = {
     "model": ModelConfig,
@@ -300,6 +307,22 @@ def test_plain_lines_and_the_quiet_result(capsys: pytest.CaptureFixture[str]) ->
     assert len(lines) == 7
     assert main([*TINY, "--epochs", "2", "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines() == [lines[6]]
+
+
+def test_a_metric_of_others_is_chosen_by_and_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def margin(scores: torch.Tensor, classes: torch.Tensor) -> float:
+        return scores.gather(1, classes[:, None]).mean().item()
+
+    monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))  # type: ignore[attr-defined]
+    METRICS.register("margin", Metric(margin, "classification", True, format=".3f"))
+    assert main([*TINY, "--epochs", "2", "--training.metric", "margin", "--out", "run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"epoch 1/2  loss \d\.\d+  validation margin +-?\d\.\d{3}  lr", lines[4])
+    assert re.match(r"digits: test margin -?\d\.\d{3}, validation -?\d\.\d{3} after", lines[6])
+    assert main(["evaluate", "run"]) == 0
+    assert "margin" in capsys.readouterr().out
 
 
 def progress(step: int, epoch: int) -> Progress:

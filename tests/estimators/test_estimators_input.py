@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from s4d_torch.estimators import S4DClassifier, S4DRegressor
-from s4d_torch.estimators.panel import Panel, settle
+from s4d_torch.estimators.panel import Panel, fill_missing
 from s4d_torch.nn import Method
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,7 @@ def test_a_missing_value_is_refused_with_its_place() -> None:
 def test_missing_values_are_interpolated_if_asked_for() -> None:
     series = holey()
     kept = series.copy()
-    filled = settle(Panel(series), "interpolate").cases
+    filled = fill_missing(Panel(series), "interpolate").cases
     np.testing.assert_array_equal(series, kept)
     np.testing.assert_allclose(filled[3, 1, 4], (2 * X[3, 1, 3] + X[3, 1, 6]) / 3)
     np.testing.assert_array_equal(filled[5, 0, :2], X[5, 0, 2])

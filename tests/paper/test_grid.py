@@ -10,14 +10,14 @@ import pytest
 from s4d_torch.data import DataFolder
 from s4d_torch.data.dataset import Signature
 from s4d_torch.nn.method import Method
+from s4d_torch.paper.experiments.cost import available_memory, peak_memory
 from s4d_torch.paper.experiments.experiment import Experiment, read_result, run_experiment
 from s4d_torch.paper.experiments.grid import interleave, run_grid
-from s4d_torch.paper.experiments.memory import available_memory, peak_memory
-from s4d_torch.paper.experiments.workers import Job, Pool, cause_of_death
+from s4d_torch.paper.experiments.local_workers import Job, Pool, cause_of_death
 from s4d_torch.training import Config, Interrupted, ModelConfig, TrainingConfig
 from s4d_torch.training.checkpoint import newest_checkpoint
-from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.run_folder import RunFolder
 from tiny_experiments import EPOCHS, Notes, tiny
 
 

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from s4d_torch._progress import duration
 from s4d_torch.paper.experiments.experiment import Experiment, Result
-from s4d_torch.paper.experiments.watch import Ledger, Lines, LiveView, grid_view
-from s4d_torch.training.progress import Progress
+from s4d_torch.paper.experiments.watch import GridLines, GridTable, GridTally, grid_view
+from s4d_torch.training.reporter import Progress
 from tiny_experiments import tiny
 
 # -- views -----------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ def progress(step: int, seconds_left: float) -> Progress:
 
 def test_the_ledger_counts_and_estimates() -> None:
     small, large = [tiny(seed) for seed in range(4)], tiny(d_model=8)
-    ledger = Ledger()
+    ledger = GridTally()
     ledger.begin([*small, large], [])
     assert ledger.summary() == "0 done, 0 running, 0 failed, 5 left"
     for experiment in (small[0], large):
@@ -54,7 +54,7 @@ def test_the_ledger_counts_and_estimates() -> None:
 def test_plain_lines_tell_of_every_end() -> None:
     out = io.StringIO()
     view = grid_view(Console(file=out, width=40))
-    assert type(view) is Lines
+    assert type(view) is GridLines
     view.begin([tiny(0), tiny(1)], [])
     view.started(tiny(0).key)
     view.ended(made_up(tiny(0), 0.5, 100))
@@ -73,7 +73,7 @@ def test_the_live_view_shows_what_runs_and_what_is_best() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100)
     view = grid_view(console)
-    assert isinstance(view, LiveView)
+    assert isinstance(view, GridTable)
     view.begin([tiny(0), tiny(1), tiny(2)], [made_up(tiny(0), 0.5, 100)])
     view.started(tiny(1).key)
     view.progress(tiny(1).key, progress(7, 30))

@@ -14,8 +14,9 @@ from s4d_torch.cli import main
 from s4d_torch.data.dataset import Signature
 from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.claims.all import DECISIONS, FINDINGS
+from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Result, read_result, write_result
-from s4d_torch.paper.experiments.watch import Durations, label
+from s4d_torch.paper.experiments.watch import label
 from s4d_torch.paper.figures.draw import FIGURES
 from s4d_torch.paper.recipes.scales import REDUCTIONS, ablation, describe, large, reduction
 from s4d_torch.paper.recipes.static import STATIC, choices, hyperparameters

@@ -16,14 +16,9 @@ from hypothesis import strategies as st
 from torch.optim import AdamW
 
 from s4d_torch.training import Run, train_on
-from s4d_torch.training.checkpoint import (
-    Checkpoint,
-    newest_checkpoint,
-    optimizer_tensors,
-    restore_optimizer,
-    save_checkpoint,
-)
-from s4d_torch.training.folder import OtherConfigError, RunFolder
+from s4d_torch.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from s4d_torch.training.optimizer import optimizer_tensors, restore_optimizer
+from s4d_torch.training.run_folder import OtherConfigError, RunFolder
 from training_job import small_config, small_data
 
 CONFIG = small_config(training={"epochs": 2, "batch_size": 20})
@@ -55,7 +50,7 @@ def same(a: Checkpoint, b: Checkpoint) -> bool:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     for step in (3, 10):
-        save_checkpoint(folder, checkpoint(step), {})
+        save_checkpoint(folder, checkpoint(step))
     return folder
 
 
@@ -75,11 +70,11 @@ def test_no_folder_and_an_empty_one_hold_no_checkpoint(tmp_path: Path) -> None:
 
 def test_the_newest_two_are_kept_and_copies_left_alone(tmp_path: Path) -> None:
     for step in (1, 2):
-        save_checkpoint(tmp_path, checkpoint(step), {})
+        save_checkpoint(tmp_path, checkpoint(step))
     shutil.copytree(tmp_path / "step-000000002", tmp_path / "step-000000002-copy")
     (tmp_path / ".writing-abc").mkdir()
     for step in (30, 1000):
-        save_checkpoint(tmp_path, checkpoint(step), {})
+        save_checkpoint(tmp_path, checkpoint(step))
     names = ["step-000000002-copy", "step-000000030", "step-000001000"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
@@ -233,10 +228,10 @@ def test_wherever_the_disk_is_full_the_run_can_go_on(
 def test_a_checkpoint_that_does_not_fit_leaves_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_checkpoint(tmp_path, checkpoint(1), {})
+    save_checkpoint(tmp_path, checkpoint(1))
     fail_at(monkeypatch, 2)
     with pytest.raises(OSError, match="No space left"):
-        save_checkpoint(tmp_path, checkpoint(2), {})
+        save_checkpoint(tmp_path, checkpoint(2))
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
     found = newest_checkpoint(tmp_path)
     assert found is not None
@@ -303,7 +298,7 @@ def test_a_score_that_is_no_number_is_null_in_the_summary(tmp_path: Path) -> Non
 
 def test_others_may_read_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "any").mkdir()  # with the permissions of this user's folders
-    place = save_checkpoint(tmp_path / "checkpoints", checkpoint(1), {})
+    place = save_checkpoint(tmp_path / "checkpoints", checkpoint(1))
     assert place.stat().st_mode == (tmp_path / "any").stat().st_mode
 
 

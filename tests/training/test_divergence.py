@@ -12,7 +12,16 @@ from torch.optim import AdamW
 
 from s4d_torch.data.dataset import Signature
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.training import Config, DivergenceError, Progress, Reporter, loop, run, train_on
+from s4d_torch.training import (
+    Config,
+    DivergenceError,
+    Progress,
+    Reporter,
+    loop,
+    optimizer,
+    run,
+    train_on,
+)
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from training_job import small_config, small_data
@@ -63,7 +72,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
             if self.steps == 3:
                 self.param_groups[0]["params"][0].data.fill_(math.nan)
 
-    monkeypatch.setattr(loop, "AdamW", Poisoner)
+    monkeypatch.setattr(optimizer, "AdamW", Poisoner)
     config = small_config(training={"epochs": 3, "batch_size": 40})
     with pytest.raises(DivergenceError, match=r"^step 3: .* is not finite any more. The .*step 2"):
         train_on(small_data(), config, out=tmp_path, device="cpu")

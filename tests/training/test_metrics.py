@@ -1,7 +1,11 @@
 """Metrics against scikit-learn, schedules against their shapes, averages against sums by hand."""
 
 import math
+import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +16,20 @@ from sklearn import metrics as sklearn
 from torch import Tensor
 
 from s4d_torch.data.dataset import Signature
-from s4d_torch.training import METRICS, SCHEDULES, OptimizerConfig
-from s4d_torch.training.average import Average
+from s4d_torch.training import (
+    METRICS,
+    SCHEDULES,
+    Interrupted,
+    Metric,
+    OptimizerConfig,
+    Reporter,
+    Run,
+    train_on,
+)
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from s4d_torch.training.evaluation import score
+from s4d_torch.training.optimizer import MovingAverage
 from s4d_torch.training.schedule import factor
 from training_job import small_config, small_data
 
@@ -174,7 +187,7 @@ def test_short_runs_have_a_rate_too(name: str, steps: int) -> None:
 def test_the_average_is_the_sum_it_claims_to_be() -> None:
     config = small_config(model={"norm": "batch"}, training={"precision": "float64"})
     model = build_model(config, small_data().signature)
-    average = Average(model, decay=0.5)
+    average = MovingAverage(model, decay=0.5)
     expected = {name: x.clone() for name, x in model.named_parameters()}
     generator = torch.Generator().manual_seed(0)
     for k in range(1, 13):
@@ -216,3 +229,57 @@ def test_each_epoch_sees_each_sequence_once_in_an_order_of_its_own(
     assert again == flat
     if count > 20:
         assert [batch.tolist() for step in order.epoch(4) for batch in step] != flat
+
+
+# -- metrics and schedules of others ---------------------------------------------------------------
+
+
+def log_loss(scores: Tensor, classes: Tensor) -> float:
+    return torch.nn.functional.cross_entropy(scores.double(), classes).item()
+
+
+@pytest.fixture
+def outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user registers, in a file of their own; forgotten after the test."""
+    for registry in (METRICS, SCHEDULES):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))  # type: ignore[attr-defined]
+    METRICS.register(
+        "log_loss", Metric(log_loss, "classification", higher_is_better=False, format=".3f")
+    )
+    SCHEDULES.register("back", lambda progress, shape: 1 - progress)
+
+
+@pytest.mark.usefixtures("outsiders")
+def test_a_metric_of_others_chooses_the_best_epoch(tmp_path: Path) -> None:
+    training = {"metric": "log_loss", "epochs": 4}
+    config = small_config(optimizer={"schedule": "back", "warmup": 0.0}, training=training)
+    done = train_on(small_data(), config, out=tmp_path, device="cpu")
+    losses = [float(row["validation_log_loss"]) for row in done.rows]
+    assert losses == pytest.approx([float(row["validation_loss"]) for row in done.rows])
+    assert done.summary["best_epoch"] == 1 + losses.index(min(losses))
+    assert (done.summary["metric"], done.summary["validation"]) == ("log_loss", min(losses))
+    rates = [float(row["lr"]) / config.optimizer.lr for row in done.rows]
+    assert rates == pytest.approx([25 / 32, 17 / 32, 9 / 32, 1 / 32])
+    again = Run.load(tmp_path)
+    test = again.evaluate(small_data())
+    assert test.scores["log_loss"] == pytest.approx(done.summary["test"]["log_loss"])
+    assert METRICS["log_loss"].show(0.12345) == "0.123"
+
+
+class CtrlC(Reporter):
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_metric_that_came_later_gets_a_column(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = small_config(training={"epochs": 2})
+    with pytest.raises(Interrupted):
+        train_on(small_data(), config, out=tmp_path, device="cpu", reporter=CtrlC())
+    request.getfixturevalue("outsiders")
+    rows = train_on(small_data(), config, out=tmp_path, device="cpu").rows
+    assert [row["epoch"] for row in Run.load(tmp_path).rows] == ["1", "2"]
+    written = Run.load(tmp_path).rows
+    assert written[0]["validation_log_loss"] == ""
+    assert float(written[1]["validation_log_loss"]) == rows[1]["validation_log_loss"]

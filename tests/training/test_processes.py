@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from s4d_torch.training.processes import Processes
+from s4d_torch.training.distributed import Processes
 from training_job import Job, Jobs
 
 NORMS = ("layer", "batch")

@@ -29,9 +29,9 @@ from s4d_torch.training import (
 )
 from s4d_torch.training.batches import feed
 from s4d_torch.training.build import build_model
-from s4d_torch.training.keeper import Keeper
+from s4d_torch.training.checkpoint_store import MemoryStore
+from s4d_torch.training.distributed import Processes
 from s4d_torch.training.loop import Trainer
-from s4d_torch.training.processes import Processes
 from s4d_torch.training.run import predict_sequences
 from training_job import small_config, small_data
 
@@ -101,7 +101,7 @@ def test_the_time_left_forgets_the_first_step(monkeypatch: pytest.MonkeyPatch) -
 
     def slow(self: Trainer, parts: Any, count: int) -> None:
         step(self, parts, count)
-        clock.now += 60.0 if self.standing.step == 0 else 1.0
+        clock.now += 60.0 if self.state.step == 0 else 1.0
 
     monkeypatch.setattr(Trainer, "_step", slow)
     monkeypatch.setattr(loop, "time", clock)
@@ -209,7 +209,7 @@ def test_gradients_are_clipped_to_a_norm_without_turning() -> None:
     def gradient(clip: float | None) -> torch.Tensor:
         data, config = small_data(), small_config(optimizer={"clip": clip})
         model = build_model(config, data.signature)
-        trainer = Trainer(config, data, model, keeper=Keeper(), device=CPU)
+        trainer = Trainer(config, data, model, store=MemoryStore(), device=CPU)
         trainer._step(*next(feed(data, trainer.order.epoch(0), Processes())))
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 

@@ -14,7 +14,7 @@ from s4d_torch.bench.contenders import BACKWARD, FORWARD, OURS, STEP, TRAINING
 from s4d_torch.bench.machine_facts import machine
 from s4d_torch.bench.measure import Case, Contender, Measurement, Stopwatch, threads
 from s4d_torch.bench.report import BenchReport
-from s4d_torch.training.memory import keep_freed_memory
+from s4d_torch.training.run import keep_freed_memory
 
 Places = tuple[tuple[int, int], ...]  # (batch, length)
 Races = Iterator[list[Measurement]]

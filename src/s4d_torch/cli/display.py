@@ -15,9 +15,9 @@ from rich import progress
 from rich.console import Console
 
 from s4d_torch._progress import amount, clock, say
-from s4d_torch.training.folder import finite
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.run_folder import finite
 
 __all__ = ["Final", "Json", "Lines", "Live", "TensorBoard", "amount", "as_json", "say"]
 
@@ -72,7 +72,7 @@ class Lines(Final):
         self._finish_epoch()
 
     def moved(self, now: Progress) -> None:
-        """Show where the run stands, if it is time to."""
+        """Show how far the run is, if it is time to."""
         if self._row is None and time.monotonic() - self._spoken >= QUIET_SECONDS:
             within, each = (now.step - 1) % (now.steps // now.epochs) + 1, now.steps // now.epochs
             self._line(

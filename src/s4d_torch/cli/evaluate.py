@@ -35,9 +35,9 @@ from s4d_torch.deploy.inference import (
 )
 from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.describe import plural
+from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import score
-from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.processes import local_device
+from s4d_torch.training.run_folder import RunFolder
 
 MOST_CLASSES = 12  # of which a table shows what was taken for what
 

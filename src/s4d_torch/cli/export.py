@@ -19,7 +19,7 @@ from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.training import Run
-from s4d_torch.training.folder import CONFIG as RUN_CONFIG
+from s4d_torch.training.run_folder import CONFIG as RUN_CONFIG
 
 
 @dataclass(frozen=True)

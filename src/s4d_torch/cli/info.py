@@ -25,7 +25,7 @@ from s4d_torch.training.describe import (
     parameters_by_kind,
     plural,
 )
-from s4d_torch.training.folder import ENVIRONMENT
+from s4d_torch.training.run_folder import ENVIRONMENT
 
 WIDTH = 7
 MEASURES = ("dt", "time_constant", "frequency")

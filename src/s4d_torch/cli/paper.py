@@ -20,11 +20,11 @@ from s4d_torch.cli.display import say
 from s4d_torch.cli.paper_claims import print_claims
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.experiments.effort import seconds_per_mode_step
+from s4d_torch.paper.experiments.cost import Durations, seconds_per_mode_step
 from s4d_torch.paper.experiments.engines import run_one
 from s4d_torch.paper.experiments.experiment import read_result as read
 from s4d_torch.paper.experiments.grid import run_grid
-from s4d_torch.paper.experiments.watch import Durations, grid_view
+from s4d_torch.paper.experiments.watch import grid_view
 from s4d_torch.paper.figures.draw import FIGURES, FORMATS, save_figure
 from s4d_torch.paper.recipes.static import STATIC
 from s4d_torch.paper.recipes.tables import RECIPES, Recipe

@@ -26,7 +26,7 @@ from s4d_torch.deploy.inference import (
     runner_up,
 )
 from s4d_torch.training import Run
-from s4d_torch.training.processes import local_device
+from s4d_torch.training.distributed import local_device
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,9 @@ from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.describe import describe_data, describe_model, plural
 from s4d_torch.training.estimate import estimate_cost
-from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.memory import keep_freed_memory
-from s4d_torch.training.progress import Reporter, Reporters
-from s4d_torch.training.run import default_folder
+from s4d_torch.training.reporter import Reporter, Reporters
+from s4d_torch.training.run import default_folder, keep_freed_memory
+from s4d_torch.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     Preset = str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -20,10 +21,10 @@ from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, th
 from s4d_torch.estimators.panel import (
     Panel,
     Units,
+    fill_missing,
     is_list_of_series,
     read_array,
     read_list,
-    settle,
 )
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.pretrained import Pretrained
@@ -36,52 +37,32 @@ MOST_EPOCHS = 500
 FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BaseS4D(BaseEstimator):  # type: ignore[misc]
     """An estimator around a :class:`~s4d_torch.SequenceModel` and the training loop."""
 
-    _kind: Kind
-    model_: Pretrained
-    units_: Units
-    history_: list[dict[str, Any]]
+    n_layers: int = 3
+    d_model: int = 64
+    d_state: int = 32
+    dropout: float = 0.0  # what is dropped changes the mean over time, and so a number
+    method: str | Method = "s4d"
+    lr: float = 0.01
+    weight_decay: float = 0.05
+    batch_size: int | None = None
+    epochs: int | None = None
+    validation_fraction: float | str = "auto"
+    patience: int = 20
+    standardize: bool = True
+    missing: str = "error"
+    warm_start: bool = False
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
-    def __init__(
-        self,
-        *,
-        n_layers: int = 3,
-        d_model: int = 64,
-        d_state: int = 32,
-        dropout: float = 0.0,  # what is dropped changes the mean over time, and so a number
-        method: str | Method = "s4d",
-        lr: float = 0.01,
-        weight_decay: float = 0.05,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        validation_fraction: float | str = "auto",
-        patience: int = 20,
-        standardize: bool = True,
-        missing: str = "error",
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_layers = n_layers
-        self.d_model = d_model
-        self.d_state = d_state
-        self.dropout = dropout
-        self.method = method
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.standardize = standardize
-        self.missing = missing
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    _kind: ClassVar[Kind]
+    model_: Pretrained = field(init=False)
+    units_: Units = field(init=False)
+    history_: list[dict[str, Any]] = field(init=False)
 
     # -- for the two estimators to fill in -----------------------------------------------------
 
@@ -112,10 +93,10 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
         held_out = self._held_out(targets, seed)
         learning = len(panel) - (0 if held_out is None else len(held_out))
         signature = self._signature(panel.longest)
-        config = self._config(learning, panel.longest, seed, judged=held_out is not None)
+        config = self._config(learning, panel.longest, seed, validated=held_out is not None)
         printer = Printer(type(self).__name__, config.training, every=self.verbose > 1)
         with threads(self.n_jobs):
-            fitted = fit_model(
+            self.model_, self.history_ = fit_model(
                 self.units_.sequences(panel),
                 targets,
                 held_out,
@@ -125,8 +106,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
                 class_weights=self._class_weights(targets),
                 reporter=printer if self.verbose else None,
             )
-        self.model_, self.history_ = fitted.model, fitted.rows
-        self.n_epochs_ = len(fitted.rows)
+        self.n_epochs_ = len(self.history_)
         return self
 
     def _held_out(self, targets: Array, seed: int) -> Array | None:
@@ -148,7 +128,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
             self._kind, features=self.n_channels_in_, outputs=self.n_outputs_, length=length
         )
 
-    def _config(self, cases: int, length: int, seed: int, *, judged: bool) -> Config:
+    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
         batch_size = self.batch_size or min(32, max(8, math.ceil(cases / 10)))
         steps = math.ceil(cases / batch_size)  # of an epoch
         epochs = self.epochs or min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
@@ -166,7 +146,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
                 epochs=epochs,
                 batch_size=batch_size,
                 seed=seed,
-                patience=self.patience if judged else None,
+                patience=self.patience if validated else None,
             ),
         )
 
@@ -202,7 +182,7 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
                 f"X has {panel.channels} channels, {type(self).__name__} was fitted with "
                 f"{self.n_channels_in_}; X is (cases, channels, time)"
             )
-        return settle(panel, self.missing)
+        return fill_missing(panel, self.missing)
 
     def _outputs(self, X: Any) -> Array:
         """What the model makes of X, (cases, outputs)."""

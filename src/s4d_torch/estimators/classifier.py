@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,12 +13,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from s4d_torch.data.dataset import Array
+from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.base import BaseS4D
-from s4d_torch.nn.method import Method
 from s4d_torch.training.config import Config
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
     """Classes of series by a diagonal state space model, in scikit-learn style.
 
@@ -27,53 +27,13 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
     ``history_`` (a row for each epoch) and ``n_epochs_``.
     """
 
-    _kind = "classification"
-    classes_: Array
+    dropout: float = 0.1
+    lr: float = 0.005
+    label_smoothing: float = 0.0
+    class_weight: Mapping[Any, float] | str | None = None
 
-    def __init__(
-        self,
-        *,
-        n_layers: int = 3,
-        d_model: int = 64,
-        d_state: int = 32,
-        dropout: float = 0.1,
-        method: str | Method = "s4d",
-        lr: float = 0.005,
-        weight_decay: float = 0.05,
-        label_smoothing: float = 0.0,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        validation_fraction: float | str = "auto",
-        patience: int = 20,
-        standardize: bool = True,
-        missing: str = "error",
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            n_layers=n_layers,
-            d_model=d_model,
-            d_state=d_state,
-            dropout=dropout,
-            method=method,
-            lr=lr,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            epochs=epochs,
-            validation_fraction=validation_fraction,
-            patience=patience,
-            standardize=standardize,
-            missing=missing,
-            warm_start=warm_start,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-        )
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
+    _kind: ClassVar[Kind] = "classification"
+    classes_: Array = field(init=False)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from series X and their classes y, (cases,): numbers or names."""
@@ -96,9 +56,9 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
         if goes_on:
-            if strange := sorted(set(classes.tolist()) - set(self.classes_.tolist()), key=str):
+            if unseen := sorted(set(classes.tolist()) - set(self.classes_.tolist()), key=str):
                 raise ValueError(
-                    f"y has classes that the first fit did not see: {strange}; "
+                    f"y has classes that the first fit did not see: {unseen}; "
                     "use warm_start=False to begin anew"
                 )
             return np.asarray(np.searchsorted(self.classes_, labels)), len(self.classes_)
@@ -121,7 +81,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         weights /= weights[targets].mean()  # so that the learning rate means what it meant
         return torch.from_numpy(weights)
 
-    def _config(self, cases: int, length: int, seed: int, *, judged: bool) -> Config:
-        config = super()._config(cases, length, seed, judged=judged)
+    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
+        config = super()._config(cases, length, seed, validated=validated)
         training = replace(config.training, label_smoothing=self.label_smoothing)
         return replace(config, training=training)

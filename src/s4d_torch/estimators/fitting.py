@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,26 +16,17 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.training import guard
 from s4d_torch.training.build import build_model
+from s4d_torch.training.checkpoint_store import MemoryStore
 from s4d_torch.training.config import Config, TrainingConfig
+from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.evaluation import Evaluation, predict
-from s4d_torch.training.keeper import Keeper
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.metrics import Metric
-from s4d_torch.training.progress import Reporter
+from s4d_torch.training.reporter import Reporter
 
 CPU = torch.device("cpu")
 SAMPLES_AT_ONCE = 1 << 17  # in a batch of a prediction: more are no faster, and take memory
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A trained model, the scores of each epoch, and how many epochs there were."""
-
-    model: Pretrained
-    rows: list[dict[str, Any]]
-    best_epoch: int
 
 
 class EstimatorTrainer(Trainer):
@@ -71,8 +62,8 @@ class EstimatorTrainer(Trainer):
 
     def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
         if not self.held_out:
-            now = self.standing
-            loss = now.loss_sum / max(1, now.loss_count)
+            state = self.state
+            loss = state.loss_sum / max(1, state.loss_count)
             return Evaluation(loss, {self.metric_name: loss})
         outputs, targets = predict(
             model,
@@ -109,8 +100,8 @@ def fit_model(
     model: Pretrained | None = None,
     class_weights: Tensor | None = None,
     reporter: Reporter | None = None,
-) -> Fitted:
-    """Train ``model``, or a new one, on the cases that are not held out.
+) -> tuple[Pretrained, list[dict[str, Any]]]:
+    """Train ``model``, or a new one, on the cases that are not held out; and a row per epoch.
 
     With cases held out, the weights that did best on them; otherwise the last ones.
     """
@@ -120,14 +111,14 @@ def fit_model(
         train = whole.part(np.setdiff1d(np.arange(len(whole)), held_out))
         validation = whole.part(held_out)
     dataset = Dataset(train, validation, validation, signature)
-    keeper = Keeper()
-    with guard.own_random_numbers(CPU):
+    store = MemoryStore()
+    with torch.random.fork_rng([]):  # the caller's random numbers stay its own
         model = build_model(config, signature) if model is None else model
         trainer = EstimatorTrainer(
             config,
             dataset,
             model,
-            keeper=keeper,
+            store=store,
             device=CPU,
             reporter=reporter,
             class_weights=class_weights,
@@ -135,14 +126,14 @@ def fit_model(
         )
         try:
             trainer.run()
-        except guard.DivergenceError as error:
+        except DivergenceError as error:
             found = str(error).split(". ")[0]
-            raise guard.DivergenceError(
+            raise DivergenceError(
                 f"{found}. A smaller lr, now {config.optimizer.lr:g}, may help"
             ) from error
-    best = keeper.best_model() if held_out is not None else trainer.model
+    best = store.best_model() if held_out is not None else trainer.model
     assert best is not None
-    return Fitted(best.eval(), keeper.rows, trainer.standing.best_epoch)
+    return best.eval(), store.rows
 
 
 def predict_outputs(model: Pretrained, sequences: Sequences, signature: Signature) -> Array:

@@ -33,12 +33,6 @@ class Panel:
     def longest(self) -> int:
         return max(case.shape[1] for case in self.cases)
 
-    def take(self, positions: Array) -> Panel:
-        """The cases at these positions."""
-        if isinstance(self.cases, list):
-            return Panel([self.cases[i] for i in positions])
-        return Panel(self.cases[positions])
-
 
 @dataclass(frozen=True)
 class Units:
@@ -135,7 +129,7 @@ def read_list(X: Sequence[Any]) -> Panel:
     return Panel(cases)
 
 
-def settle(panel: Panel, missing: str) -> Panel:
+def fill_missing(panel: Panel, missing: str) -> Panel:
     """The panel with its missing values as ``missing`` asks; infinite ones are always refused."""
     if missing not in get_args(Missing):
         raise ValueError(unknown("missing", missing, get_args(Missing)))

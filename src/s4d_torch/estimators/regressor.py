@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array
 
-from s4d_torch.data.dataset import Array
+from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.base import BaseS4D
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
     """Numbers from series by a diagonal state space model, in scikit-learn style.
 
@@ -21,7 +23,7 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
     spread), ``history_`` (a row for each epoch) and ``n_epochs_``.
     """
 
-    _kind = "regression"
+    _kind: ClassVar[Kind] = "regression"
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from series X and their numbers y, (cases,) or (cases, outputs)."""

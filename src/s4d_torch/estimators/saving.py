@@ -123,12 +123,13 @@ def _described(path: Path, cls: type[Any]) -> dict[str, Any]:
 def _check_fit(estimator: Any, path: Path) -> None:
     """Model and description have to agree, whoever edited which."""
     model, units = estimator.model_, estimator.units_
-    wanted = [name for name, needed in LEARNED.items() if needed and not hasattr(estimator, name)]
+    missing = [name for name, needed in LEARNED.items() if needed and not hasattr(estimator, name)]
     regressor = estimator._kind == "regression"
-    own = ("target_shift_", "target_scale_", "targets_in_columns_") if regressor else ("classes_",)
-    wanted += [name for name in own if not hasattr(estimator, name)]
-    if wanted:
-        raise ValueError(f"{path} has no {', '.join(wanted)}; save it again")
+    scaled = ("target_shift_", "target_scale_", "targets_in_columns_")
+    targets = scaled if regressor else ("classes_",)
+    missing += [name for name in targets if not hasattr(estimator, name)]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}; save it again")
     count = len(estimator.target_shift_) if regressor else len(estimator.classes_)
     if (
         model.d_input != estimator.n_channels_in_

@@ -1,4 +1,9 @@
-"""Training: configs, one loop, runs that can be taken up again."""
+"""Training: one loop, and runs that go on bit by bit after any interruption.
+
+``config`` decides a run and ``build`` makes its model; ``loop`` trains it, with ``batches``,
+``optimizer``, ``evaluation`` and ``divergence``; ``distributed`` is for many processes;
+``checkpoint``, ``checkpoint_store`` and ``run_folder`` keep it; ``run`` puts all together.
+"""
 
 from s4d_torch._interruption import Interrupted
 from s4d_torch.training.config import (
@@ -8,10 +13,10 @@ from s4d_torch.training.config import (
     TrainingConfig,
     default_config,
 )
-from s4d_torch.training.guard import DivergenceError
+from s4d_torch.training.distributed import LostProcessError
+from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.metrics import METRICS, Metric
-from s4d_torch.training.processes import LostProcessError
-from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.reporter import Progress, Reporter
 from s4d_torch.training.run import Run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Batch, Dataset
-from s4d_torch.training.processes import Processes
+from s4d_torch.training.distributed import Processes
 
 POOL = 16  # batches that are sorted by length together
 
@@ -50,7 +50,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Part:
-    """This process's part of a batch; ``weight`` is 0 for one that only keeps others company."""
+    """This process's part of a batch; of ``weight`` 0 if it merely repeats another's sequence."""
 
     batch: Batch
     weight: float
@@ -67,10 +67,10 @@ def feed(
     def read(step: list[Array]) -> tuple[list[Part], int]:
         parts = []
         for positions in step:
-            own = processes.share(positions)
+            mine = processes.share(positions)
             # all processes take part in each backward pass: an idle one repeats another's sequence
-            used = own if len(own) else positions[:1]
-            parts.append(Part(dataset.batch(dataset.train, used), float(len(own) > 0)))
+            used = mine if len(mine) else positions[:1]
+            parts.append(Part(dataset.batch(dataset.train, used), float(len(mine) > 0)))
         return parts, sum(dataset.answers(dataset.train, positions) for positions in step)
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="s4d-torch-data") as reader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,16 +13,12 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
-from torch.optim import Optimizer
 
 from s4d_torch._files import folder_in_place_of, write_synced
-from s4d_torch.training.sharing import like
 
 MANIFEST = "manifest.json"
 WRITING = ".writing-"  # a folder whose checkpoint is not whole yet
 KEPT = 2  # the last, and the one before, should the last be damaged
-
-Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,19 +30,16 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Path:
-    """Write ``folder/step-N`` and remove all but the newest two; ``files`` are put beside.
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``folder/step-N`` and remove all but the newest two.
 
     Everything is on the disk before the name appears. If that fails, what was there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _name(checkpoint.step)
     contents = {
-        **files,
-        **{
-            f"{group}.safetensors": save({k: _plain(x) for k, x in tensors.items()})
-            for group, tensors in checkpoint.tensors.items()
-        },
+        f"{group}.safetensors": save({k: _plain(x) for k, x in tensors.items()})
+        for group, tensors in checkpoint.tensors.items()
     }
     manifest = {
         "step": checkpoint.step,
@@ -59,7 +51,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, files: Mapping[str, by
     with folder_in_place_of(place, prefix=WRITING) as new:  # one that is there is damaged
         for name, content in {**contents, MANIFEST: sealed.encode()}.items():
             write_synced(new / name, content)
-    tidy(folder, checkpoint.step)
+    prune(folder, checkpoint.step)
     return place
 
 
@@ -97,10 +89,10 @@ def read_checkpoint(folder: Path, step: int) -> Checkpoint:
     return _read(folder / _name(step))
 
 
-def tidy(folder: Path, step: int) -> None:
-    """Keep the newest two checkpoints up to ``step``, where the run stands.
+def prune(folder: Path, step: int) -> None:
+    """Keep the newest two checkpoints up to ``step``, from where the run goes on.
 
-    Later ones are damaged, or the run would stand there. What a killed process was writing goes.
+    Later ones are damaged, or it would go on from there. What a killed process was writing goes.
     """
     places = _places(folder)
     kept = [place for place in places if place.name <= _name(step)][-KEPT:]
@@ -127,28 +119,6 @@ def _read(place: Path) -> Checkpoint:
         if name.endswith(".safetensors"):
             tensors[name.removesuffix(".safetensors")] = load(content)
     return Checkpoint(manifest["step"], tensors, manifest["state"])
-
-
-def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """The state of an optimiser as tensors, named ``index.key``."""
-    return {
-        f"{index}.{key}": torch.as_tensor(value)
-        for index, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
-    }
-
-
-def restore_optimizer(optimizer: Optimizer, tensors: Tensors) -> None:
-    """Undo :func:`optimizer_tensors`; learning rates and decays are the config's business."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, key = name.split(".", 1)
-        parameter = parameters[int(index)]
-        cut = like(tensor, parameter) if tensor.shape == parameter.shape else tensor
-        state.setdefault(int(index), {})[key] = cut
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _name(step: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -262,8 +262,3 @@ def _at_least(config: Any, *names: str, low: float) -> None:
             raise ValueError(f"{name} must be at least {low:g}, got {value}")
         if value == math.inf:
             raise ValueError(f"{name} must be finite, got {value}")
-
-
-def with_training(config: Config, **changes: Any) -> Config:
-    """The config with some fields of its ``training`` part replaced."""
-    return replace(config, training=replace(config.training, **changes))

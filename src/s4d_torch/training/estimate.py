@@ -27,10 +27,10 @@ from s4d_torch.training.describe import (
     describe_model,
     describe_signature,
 )
+from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import predict
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.processes import local_device
-from s4d_torch.training.progress import Progress, Reporter
+from s4d_torch.training.reporter import Progress, Reporter
 from s4d_torch.training.run import load_dataset, train_on
 
 # Steps to measure; the first, in which torch loads much of itself, does not count.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from s4d_torch.data.dataset import IGNORED, Batch, Dataset, Signature, Split
+from s4d_torch.training.distributed import Processes
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def predict(
     lengths = split.lengths()
     order = np.arange(len(split)) if lengths is None else np.argsort(lengths, kind="stable")
     try:
-        own = processes.share(order)
+        mine = processes.share(order)
         # as many calls in each process: one that holds shards needs the others in every call
         for first in range(0, -(-len(split) // processes.count), batch_size):
-            part = own[first : first + batch_size]
+            part = mine[first : first + batch_size]
             batch = dataset.batch(split, part if len(part) else np.arange(1))
             moved = batch if device is None else batch.to(device)
             answer, target = call(model, moved, precision=precision, rate=rate), batch.targets

@@ -24,6 +24,8 @@ class Metric:
     score: Callable[[Tensor, Tensor], float]
     kind: Kind
     higher_is_better: bool
+    format: str = ""
+    """of a value that is shown; by default per cent for classes, four digits for others"""
 
     def better(self, new: float, old: float | None) -> bool:
         if math.isnan(new):
@@ -31,7 +33,8 @@ class Metric:
         return old is None or (new > old if self.higher_is_better else new < old)
 
     def show(self, value: float) -> str:
-        return f"{value:.2%}" if self.kind == "classification" else f"{value:.4g}"
+        usual = ".2%" if self.kind == "classification" else ".4g"
+        return f"{value:{self.format or usual}}"
 
 
 METRICS: Registry[Metric] = Registry("metric")

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from s4d_torch.data.dataset import Dataset, Signature
+from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.training import guard
 from s4d_torch.training.build import build_model
+from s4d_torch.training.checkpoint_store import FolderStore, MemoryStore
 from s4d_torch.training.config import Config, default_config
+from s4d_torch.training.distributed import (
+    Processes,
+    local_device,
+    lost_process_errors,
+    process_group,
+)
 from s4d_torch.training.evaluation import Evaluation, physical, predict, score
-from s4d_torch.training.folder import RunFolder
-from s4d_torch.training.keeper import FolderKeeper, Keeper
 from s4d_torch.training.loop import Trainer
-from s4d_torch.training.processes import Processes, joined, local_device, noticing_the_lost
-from s4d_torch.training.progress import Reporter
+from s4d_torch.training.reporter import Reporter
+from s4d_torch.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Run:
         """A run that was trained before; it need not be finished, only have had a first epoch."""
         where = RunFolder(folder)
         config, signature = where.config(), where.signature()
-        model = FolderKeeper(where, 0.0).best_model()
+        model = where.best_model()
         if model is None:
             raise FileNotFoundError(
                 f"{folder} has no weights yet: no epoch is done; run its training command again"
@@ -58,8 +65,6 @@ class Run:
 
     def dataset(self, data: DataFolder | None = None, **options: Any) -> Dataset:
         """The data of the run's task, with some of its options changed."""
-        from dataclasses import replace
-
         task = TASKS[self.config.task]
         chosen = replace(self.config.data, **options) if options else self.config.data
         return load_dataset(task, chosen, self.config, data)
@@ -142,20 +147,23 @@ def train_on(
 ) -> Run:
     """:func:`train` on data that is already there."""
     where = local_device(device)
-    with joined(where) as processes, guard.own_random_numbers(where):
+    forked = [where] if where.type == "cuda" else []  # the caller's random numbers stay its own
+    with process_group(where) as processes, torch.random.fork_rng(forked):
         if reporter is None or not processes.writes:
             reporter = Reporter()
         folder = None if out is None else RunFolder(out)
-        keeper = Keeper() if folder is None else FolderKeeper(folder, checkpoint_minutes)
+        store = MemoryStore()
+        if folder is not None:
+            store = FolderStore(folder, checkpoint_minutes, processes)
         with (
-            noticing_the_lost(keeper.where_to_go_on),
-            _taken(folder, config, dataset.signature, processes),
+            lost_process_errors(store.where_to_go_on),
+            _claimed(folder, config, dataset.signature, processes),
         ):
-            return _train(dataset, config, keeper, folder, where, processes, reporter, shard)
+            return _train(dataset, config, store, folder, where, processes, reporter, shard)
 
 
 @contextmanager
-def _taken(
+def _claimed(
     folder: RunFolder | None, config: Config, signature: Signature, processes: Processes
 ) -> Iterator[None]:
     """The folder belongs to this run; if rank 0 may not have it, no process goes on."""
@@ -179,7 +187,7 @@ def _taken(
 def _train(
     dataset: Dataset,
     config: Config,
-    keeper: Keeper,
+    store: MemoryStore,
     folder: RunFolder | None,
     device: torch.device,
     processes: Processes,
@@ -197,7 +205,7 @@ def _train(
         config,
         dataset,
         model,
-        keeper=keeper,
+        store=store,
         device=device,
         processes=processes,
         reporter=reporter,
@@ -217,43 +225,43 @@ def _train(
             }
         )
         trainer.run()
-        best = keeper.best_model()
+        best = store.best_model()
         if best is None:
             raise _nothing_kept(trainer, folder)
         summary = _summarise(trainer, best.to(device), parameters)
-        keeper.finish(summary, processes)
+        store.finish(summary)
         reporter.end(summary)
     finally:
         reporter.close()
     where = None if folder is None else folder.path
-    return Run(config, dataset.signature, best, keeper.rows, summary, where)
+    return Run(config, dataset.signature, best, store.rows, summary, where)
 
 
 def _nothing_kept(trainer: Trainer, folder: RunFolder | None) -> Exception:
     """Why there are no best weights."""
-    if folder is not None and trainer.standing.best_epoch:
+    if folder is not None and trainer.state.best_epoch:
         return FileNotFoundError(
-            f"{folder.best} is gone, which had the weights of epoch {trainer.standing.best_epoch}; "
+            f"{folder.best} is gone, which had the weights of epoch {trainer.state.best_epoch}; "
             f"put it back, or remove {folder.path} to begin anew"
         )
     return ValueError(f"there are no best weights: {trainer.metric_name} was never a number")
 
 
 def _summarise(trainer: Trainer, best: Pretrained, parameters: int) -> dict[str, Any]:
-    now = trainer.standing
+    state = trainer.state
     test = trainer.evaluate(best, "test")
     return {
         "task": trainer.config.task,
         "metric": trainer.metric_name,
         "test": test.scores,
         "test_loss": test.loss,
-        "validation": now.best_score,
-        "best_epoch": now.best_epoch,
-        "steps": now.step,
-        "skipped": now.skipped,
+        "validation": state.best_score,
+        "best_epoch": state.best_epoch,
+        "steps": state.step,
+        "skipped": state.skipped,
         "parameters": parameters,
         "seed": trainer.config.training.seed,
-        "seconds": round(now.seconds, 2),
+        "seconds": round(state.seconds, 2),
         "threads": torch.get_num_threads(),
         "processes": trainer.processes.count,
     }
@@ -275,10 +283,6 @@ def predict_sequences(
     """
     if run.signature.kind == "generation":
         raise ValueError("this run predicts the next symbol; use model.generate or 's4d generate'")
-    import numpy as np
-
-    from s4d_torch.data.dataset import Sequences, Split
-
     towers = list(zip(*sequences, strict=True)) if run.signature.towers > 1 else [sequences]
     inputs = tuple(Sequences.of(list(tower)) for tower in towers)
     whole = Split.whole(inputs, np.zeros(len(sequences)))
@@ -294,3 +298,21 @@ def predict_sequences(
     if run.signature.kind == "classification":
         return outputs.double().softmax(-1)
     return physical(outputs, run.signature)
+
+
+def keep_freed_memory() -> bool:
+    """Let freed memory stay with this process; whether that could be arranged.
+
+    A step allocates the same large tensors again and again. glibc maps each of them anew, and the
+    system fills every page with zeros first. Meant for a process that trains, called once at its
+    start; elsewhere than on glibc nothing happens.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # glibc's numbers
+    settings = {mmap_max: 0, trim_threshold: 2**31 - 1, top_pad: 64 * 2**20}
+    return all(mallopt(name, value) == 1 for name, value in settings.items())

@@ -12,7 +12,7 @@ import tyro
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
 from s4d_torch.training import Config
-from s4d_torch.training.processes import local_device
+from s4d_torch.training.distributed import local_device
 from s4d_torch.training.run import load_dataset
 
 

@@ -18,6 +18,7 @@ from s4d_torch._files import write_atomically
 from s4d_torch._interruption import Interrupted
 from s4d_torch._registry import Registry
 from s4d_torch.data.folder import DataFolder
+from s4d_torch.paper.experiments.cost import needed_memory, too_large
 from s4d_torch.paper.experiments.experiment import (
     Experiment,
     Result,
@@ -25,10 +26,9 @@ from s4d_torch.paper.experiments.experiment import (
     run_experiment,
     write_result,
 )
-from s4d_torch.paper.experiments.memory import needed_memory, too_large
+from s4d_torch.paper.experiments.local_workers import Pool, interrupted
 from s4d_torch.paper.experiments.watch import Watch
-from s4d_torch.paper.experiments.workers import Pool, interrupted
-from s4d_torch.training.folder import CONFIG
+from s4d_torch.training.run_folder import CONFIG
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def local(plan: Plan) -> None:
 
 # -- Ray -------------------------------------------------------------------------------------------
 
-LIVES = 3  # how often a task is started again after its process or its machine was lost
+RETRIES = 3  # how often a task is started again after its process or its machine was lost
 POLL_SECONDS, PATIENCE_SECONDS = 1.0, 60.0
 
 
@@ -75,13 +75,13 @@ def on_ray(plan: Plan) -> None:
         ray: Any = import_module("ray")
     except ImportError as error:
         raise missing_package("grids on many machines", "ray", "ray") from error
-    own = not ray.is_initialized()
-    if own:
+    started_here = not ray.is_initialized()
+    if started_here:
         _join(ray, plan)
     try:
         _supervise(ray, plan)
     finally:
-        if own:
+        if started_here:
             ray.shutdown()
 
 
@@ -119,7 +119,9 @@ def _supervise(ray: Any, plan: Plan) -> None:
         while waiting or pending:
             while waiting and len(pending) < window:
                 experiment = waiting.pop(0)
-                lasting = task.options(num_cpus=1, memory=needs[experiment.key], max_retries=LIVES)
+                lasting = task.options(
+                    num_cpus=1, memory=needs[experiment.key], max_retries=RETRIES
+                )
                 made = lasting.remote(experiment.to_json(), plan.results, plan.data, plan.work)
                 pending[made] = experiment
             ready, _ = ray.wait(list(pending), timeout=POLL_SECONDS)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from statistics import median
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -17,11 +14,10 @@ from rich.text import Text
 
 from s4d_torch._progress import duration, say
 from s4d_torch.nn.method import METHODS
-from s4d_torch.paper.experiments.effort import mode_steps
+from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Experiment, Result
-from s4d_torch.training.config import Config
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.progress import Progress
+from s4d_torch.training.reporter import Progress
 
 # Choices that are the same in all rows of a table, or named already.
 SETTING = ("init", "n_ssm", "bidirectional", "dt_min", "dt_max", "softmax_length")
@@ -60,7 +56,7 @@ class Running:
     now: Progress | None = None
 
 
-class Ledger(Watch):
+class GridTally(Watch):
     """Keeps count: what is done, running, failed and left, how long the rest takes, the best."""
 
     def __init__(self) -> None:
@@ -139,47 +135,10 @@ class Ledger(Watch):
         return label(self.experiments[key].config.to_json())
 
 
-class Durations:
-    """How long experiments take: as those of the same size did, or else by their sizes.
-
-    ``rate`` is the seconds of a mode step, if it is known without results.
-    """
-
-    def __init__(self, results: Sequence[Result], rate: float | None = None) -> None:
-        self.times: dict[str, list[float]] = {}
-        rates = []
-        for result in results:
-            if result.error is None and "wall_seconds" in result.summary:
-                took = result.summary["wall_seconds"]
-                self.times.setdefault(self._size(result.config), []).append(took)
-                with suppress(ValueError, TypeError, KeyError):  # of another version
-                    rates.append(took / mode_steps(Config.from_json(result.config)))
-        self.rate = median(rates) if rates else rate  # one that had to wait changes little
-
-    def __bool__(self) -> bool:
-        return self.rate is not None
-
-    def of(self, experiment: Experiment) -> float:
-        """Seconds."""
-        like = self.times.get(self._size(experiment.config.to_json()))
-        if like:
-            return median(like)
-        if self.rate is None:
-            raise ValueError("no result and no rate to judge by")
-        return self.rate * mode_steps(experiment.config)
-
-    @staticmethod
-    def _size(config: Mapping[str, Any]) -> str:
-        training = {k: v for k, v in config["training"].items() if k != "seed"}
-        size = [config["task"], config["data"], config["model"], training]
-        size.append(config["method"]["structure"])
-        return json.dumps(size, sort_keys=True)
-
-
 # -- the views -------------------------------------------------------------------------------------
 
 
-class Lines(Ledger):
+class GridLines(GridTally):
     """A line for each experiment that ends."""
 
     def __init__(self, console: Console) -> None:
@@ -206,7 +165,7 @@ class Lines(Ledger):
         self.message("; ".join([self.summary(), *(["best: " + ", ".join(best)] if best else [])]))
 
 
-class LiveView(Lines):
+class GridTable(GridLines):
     """What runs, how far it is and what is best, redrawn in place; lines only for failures."""
 
     def __init__(self, console: Console) -> None:
@@ -216,11 +175,11 @@ class LiveView(Lines):
         )
 
     def begin(self, experiments: Sequence[Experiment], done: Sequence[Result]) -> None:
-        Ledger.begin(self, experiments, done)
+        GridTally.begin(self, experiments, done)
         self.live.start()
 
     def ended(self, result: Result) -> None:
-        Ledger.ended(self, result)
+        GridTally.ended(self, result)
         if result.error is not None:
             self.message(f"{self.name(result.key)}: {outcome(result)}")
 
@@ -251,7 +210,7 @@ class LiveView(Lines):
 
 def grid_view(console: Console) -> Watch:
     """The live view if somebody is looking, lines otherwise."""
-    return LiveView(console) if console.is_terminal else Lines(console)
+    return GridTable(console) if console.is_terminal else GridLines(console)
 
 
 # -- words -----------------------------------------------------------------------------------------

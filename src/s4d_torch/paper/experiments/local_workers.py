@@ -6,27 +6,40 @@ in a terminal reaches the grid alone, which then asks each worker once to save a
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import wait
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from s4d_torch._interruption import Interrupted, ignored_interruptions
 from s4d_torch.data.folder import DataFolder
-from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result, write_result
-from s4d_torch.paper.experiments.memory import SPARE, available_memory, too_large
-from s4d_torch.paper.experiments.serving import serve
+from s4d_torch.paper.experiments.cost import MEMORY_SHARE, available_memory, too_large
+from s4d_torch.paper.experiments.experiment import (
+    Experiment,
+    Result,
+    read_result,
+    run_experiment,
+    write_result,
+)
 from s4d_torch.paper.experiments.watch import Watch
+from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.run import keep_freed_memory
 
-LIVES = 2  # how often an experiment is started whose process dies
+ATTEMPTS = 2  # how often an experiment is started whose process dies
 ENDS = ("done", "busy", "stopped")
 REUSE = 1.5  # a process keeps what it once took: one so many times too large is replaced
-LEAVE_SECONDS = 60.0  # to a worker that should end, before it is killed
+REPORT_SECONDS = 1.0
+EXIT_SECONDS = 60.0  # to a worker that should end, before it is killed
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,7 @@ class Pool:
         self.folders = (results, data, work)
         self.results, self.work, self.watch = results, work, watch
         self.wanted = workers
-        self.memory = SPARE * available_memory() if memory is None else memory
+        self.memory = MEMORY_SHARE * available_memory() if memory is None else memory
         self.size = self.threads = 1
         self.queue: list[Job] = []
         self.workers: list[Worker] = []
@@ -71,7 +84,7 @@ class Pool:
         try:
             while self.queue or any(worker.job for worker in self.workers):
                 self._fill()
-                self._listen()
+                self._wait()
         except KeyboardInterrupt:
             self._ask_to_stop()
             raise Interrupted(interrupted(self.work)) from None
@@ -86,35 +99,35 @@ class Pool:
         for worker in [worker for worker in self.workers if worker.job is None]:
             job = self._next(spare=worker.memory)
             if job is not None and worker.memory <= REUSE * job.memory:
-                self._give(worker, job)
+                self._assign(worker, job)
             else:
                 worker.end()
                 self.workers.remove(worker)
         while len(self.workers) < self.size and (job := self._next()) is not None:
             worker = Worker(self.folders, self.threads)
             self.workers.append(worker)
-            self._give(worker, job)
+            self._assign(worker, job)
 
     def _next(self, spare: float = 0.0) -> Job | None:
         """The first job that fits beside what is held, of which ``spare`` can be used anew."""
         free = self.memory + spare - sum(worker.memory for worker in self.workers)
         return next((job for job in self.queue if job.memory <= free), None)
 
-    def _give(self, worker: Worker, job: Job) -> None:
+    def _assign(self, worker: Worker, job: Job) -> None:
         self.queue.remove(job)
         worker.take(job)
         self.watch.started(job.experiment.key, worker.process.pid)
 
     # -- what comes back ---------------------------------------------------------------------------
 
-    def _listen(self) -> None:
+    def _wait(self) -> None:
         by_source: dict[Any, Worker] = {}
         for worker in self.workers:
             by_source |= {worker.pipe: worker, worker.process.sentinel: worker}
         for worker in {by_source[source] for source in wait(list(by_source))}:
-            self._hear(worker)
+            self._receive(worker)
 
-    def _hear(self, worker: Worker) -> None:
+    def _receive(self, worker: Worker) -> None:
         """Everything that a worker has to say, its death included."""
         try:
             while worker.pipe.poll():
@@ -126,10 +139,10 @@ class Pool:
                 elif what in ENDS:
                     self._conclude(worker, what, content)
         except (EOFError, OSError):
-            self._bury(worker)
+            self._replace_dead(worker)
             return
         if not worker.process.is_alive() and not worker.pipe.poll():
-            self._bury(worker)
+            self._replace_dead(worker)
 
     def _conclude(self, worker: Worker, what: str, content: str) -> None:
         job, worker.job = worker.job, None
@@ -144,7 +157,7 @@ class Pool:
         else:
             self.watch.ended(result)
 
-    def _bury(self, worker: Worker) -> None:
+    def _replace_dead(self, worker: Worker) -> None:
         """A worker is gone; its job is tried once more, with more room."""
         worker.end()
         self.workers.remove(worker)
@@ -157,7 +170,7 @@ class Pool:
         if job is None:
             return
         key, deaths = job.experiment.key, job.deaths + 1
-        if deaths < LIVES:
+        if deaths < ATTEMPTS:
             memory = min(2 * job.memory, self.memory)
             self.queue.insert(0, Job(job.experiment, memory, deaths))
             self.watch.put_back(key, f"its process {why}; it goes on from its checkpoint")
@@ -179,12 +192,12 @@ class Pool:
         try:
             for worker in self.workers:
                 worker.process.join()
-                self._last_words(worker)
+                self._collect_last(worker)
         except KeyboardInterrupt:
             for worker in self.workers:
                 worker.process.kill()
 
-    def _last_words(self, worker: Worker) -> None:
+    def _collect_last(self, worker: Worker) -> None:
         """What a worker that was asked to stop has finished after all."""
         try:
             while worker.job is not None and worker.pipe.poll():
@@ -206,7 +219,7 @@ class Worker:
         self.memory = 0.0
         self.ready = False
         self.exit_code: int | None = None
-        with _surroundings(threads):
+        with _worker_environment(threads):
             self.process.start()
         theirs.close()
 
@@ -219,13 +232,13 @@ class Worker:
             self.process.terminate()  # where the loop runs, it saves; elsewhere nothing is lost
 
     def end(self) -> None:
-        """Let the process leave, or save what it runs; kill it if it does not end."""
+        """Let the process end, after saving what it runs; kill it if it does not."""
         if self.exit_code is not None:
             return
         if self.job is not None and self.process.is_alive():
             self.process.terminate()
-        self.pipe.close()  # an idle worker takes this for its leave
-        self.process.join(LEAVE_SECONDS)
+        self.pipe.close()  # an idle worker ends then
+        self.process.join(EXIT_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -234,8 +247,8 @@ class Worker:
 
 
 @contextmanager
-def _surroundings(threads: int) -> Iterator[None]:
-    """What a process inherits: few threads, and deafness to Ctrl-C until it knows better."""
+def _worker_environment(threads: int) -> Iterator[None]:
+    """What a worker inherits: few threads, and no reaction to Ctrl-C until it installs its own."""
     given = {
         "OMP_NUM_THREADS": str(threads),
         "NUMBA_NUM_THREADS": str(threads),
@@ -274,3 +287,64 @@ def cause_of_death(code: int | None) -> str:
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with code {code}"
+
+
+# -- the life of a worker --------------------------------------------------------------------------
+
+
+def serve(pipe: Connection, results: Path, data: DataFolder, work: Path, threads: int) -> None:
+    """Run what comes through the pipe until it is closed."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    pipe.send(("ready", ""))
+    while True:
+        try:
+            experiment: Experiment = pipe.recv()
+        except EOFError:
+            os._exit(0)  # all is on disk; taking torch down takes a second
+        _print_into(work / f"{experiment.key}.log")
+        answer = "done", ""
+        try:
+            run_experiment(experiment, results, data=data, work=work, reporter=_PipeReporter(pipe))
+        except BlockingIOError as error:
+            answer = "busy", str(error)
+        except KeyboardInterrupt as stop:
+            answer = "stopped", str(stop) or "it was stopped"
+        with suppress(OSError):  # nobody listens: the pipe says so next time
+            pipe.send(answer)
+        if answer[0] == "stopped":
+            return
+
+
+def _end_with_parent() -> None:
+    """When the grid is killed, its workers save and stop as well."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _print_into(path: Path) -> None:
+    """Send what this process prints, and a native crash, to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    faulthandler.enable()
+
+
+class _PipeReporter(Reporter):
+    """Tells the grid how far a run is: now and then, and after each epoch."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe = pipe
+        self.told, self.epoch_told = 0.0, 0
+
+    def step(self, now: Progress) -> None:
+        if now.epoch > self.epoch_told or time.monotonic() - self.told >= REPORT_SECONDS:
+            self.told, self.epoch_told = time.monotonic(), now.epoch
+            with suppress(OSError):  # the grid may be gone; that is no fault of the run
+                self.pipe.send(("progress", now))

@@ -1,4 +1,4 @@
-"""What is kept of a run, and where: in a folder, or in memory only."""
+"""What is kept of a run, and where: checkpoints in a folder, or the best weights in memory."""
 
 from __future__ import annotations
 
@@ -12,56 +12,54 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.checkpoint import (
     Checkpoint,
     newest_checkpoint,
     newest_step,
+    prune,
     read_checkpoint,
     save_checkpoint,
-    tidy,
 )
-from s4d_torch.training.folder import SUMMARY, RunFolder
-from s4d_torch.training.processes import Processes
-from s4d_torch.training.sharing import whole
+from s4d_torch.training.distributed import Processes, unsharded
+from s4d_torch.training.run_folder import SUMMARY, RunFolder
 
 
-class Keeper:
+class MemoryStore:
     """Keeps the best weights in memory, and nothing that would survive the process."""
 
     def __init__(self) -> None:
         self._best: Pretrained | None = None
         self.rows: list[dict[str, Any]] = []
 
-    def newest(self, processes: Processes) -> Checkpoint | None:
-        """Where the run stands; None if it is to begin."""
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint to go on from; None for a run that begins."""
         return None
 
-    def begin(self, step: int, processes: Processes) -> None:
+    def begin(self, step: int) -> None:
         """The run goes on after this step."""
 
     def is_due(self) -> bool:
         """Whether it is time for a checkpoint."""
         return False
 
-    def save(self, checkpoint: Checkpoint, processes: Processes) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint."""
 
-    def keep_best(self, model: Pretrained, processes: Processes) -> None:
+    def keep_best(self, model: Pretrained) -> None:
         """Keep these weights as the best so far."""
-        weights = {name: whole(x).clone() for name, x in model.state_dict().items()}
+        weights = {name: unsharded(x).clone() for name, x in model.state_dict().items()}
         self._best = with_weights(model, weights)
 
     def best_model(self) -> Pretrained | None:
         """A model with the best weights."""
         return self._best
 
-    def add_row(self, row: Mapping[str, Any], processes: Processes) -> None:
+    def add_row(self, row: Mapping[str, Any]) -> None:
         """Keep the scores of an epoch."""
         self.rows.append(dict(row))
 
-    def finish(self, summary: Mapping[str, Any], processes: Processes) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """The run is done; this came of it."""
 
     def where_to_go_on(self) -> str:
@@ -69,61 +67,61 @@ class Keeper:
         return "Nothing was saved: the run has no folder."
 
 
-class FolderKeeper(Keeper):
+class FolderStore(MemoryStore):
     """Keeps everything in the folder of the run; only rank 0 writes."""
 
-    def __init__(self, folder: RunFolder, minutes: float) -> None:
+    def __init__(self, folder: RunFolder, minutes: float, processes: Processes) -> None:
         super().__init__()
-        self.folder, self.minutes = folder, minutes
+        self.folder, self.minutes, self.processes = folder, minutes, processes
         self.saved_at = time.monotonic()
 
-    def newest(self, processes: Processes) -> Checkpoint | None:
-        found = newest_checkpoint(self.folder.checkpoints) if processes.writes else None
-        step = processes.from_first(None if found is None else found.step)
+    def newest(self) -> Checkpoint | None:
+        found = newest_checkpoint(self.folder.checkpoints) if self.processes.writes else None
+        step = self.processes.from_first(None if found is None else found.step)
         if step is not None and found is None:
             try:
                 found = read_checkpoint(self.folder.checkpoints, step)
             except (OSError, ValueError) as error:
                 raise FileNotFoundError(
-                    f"process {processes.rank} cannot read the checkpoint of step {step} in "
+                    f"process {self.processes.rank} cannot read the checkpoint of step {step} in "
                     f"{self.folder.path} ({error}); all machines need the same folder"
                 ) from error
         return found
 
-    def begin(self, step: int, processes: Processes) -> None:
-        if processes.writes:
-            tidy(self.folder.checkpoints, step)
+    def begin(self, step: int) -> None:
+        if self.processes.writes:
+            prune(self.folder.checkpoints, step)
             self.folder.keep_rows(step)
-        self.rows = [dict(row) for row in self.folder.rows()] if processes.writes else []
+        self.rows = [dict(row) for row in self.folder.rows()] if self.processes.writes else []
         self.saved_at = time.monotonic()
 
     def is_due(self) -> bool:
         return time.monotonic() - self.saved_at >= 60 * self.minutes
 
-    def save(self, checkpoint: Checkpoint, processes: Processes) -> None:
-        if processes.writes:
+    def save(self, checkpoint: Checkpoint) -> None:
+        if self.processes.writes:
             with self._writing(f"the checkpoint of step {checkpoint.step}"):
-                save_checkpoint(self.folder.checkpoints, checkpoint, {})
+                save_checkpoint(self.folder.checkpoints, checkpoint)
         self.saved_at = time.monotonic()
 
-    def keep_best(self, model: Pretrained, processes: Processes) -> None:
-        weights = {name: whole(x) for name, x in model.state_dict().items()}
-        if processes.writes:
+    def keep_best(self, model: Pretrained) -> None:
+        weights = {name: unsharded(x) for name, x in model.state_dict().items()}
+        if self.processes.writes:
             with self._writing("the best weights"):
                 with_weights(model, weights).save_pretrained(self.folder.best)
-        processes.wait()
+        self.processes.wait()
 
     def best_model(self) -> Pretrained | None:
-        return load_model(self.folder.best) if self.folder.best.is_dir() else None
+        return self.folder.best_model()
 
-    def add_row(self, row: Mapping[str, Any], processes: Processes) -> None:
-        super().add_row(row, processes)
-        if processes.writes:
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        super().add_row(row)
+        if self.processes.writes:
             with self._writing("the scores"):
                 self.folder.add_row(row)
 
-    def finish(self, summary: Mapping[str, Any], processes: Processes) -> None:
-        if processes.writes:
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        if self.processes.writes:
             with self._writing("the summary"):
                 self.folder.write_json(SUMMARY, summary)
 
@@ -151,6 +149,6 @@ def with_weights(model: Pretrained, weights: Mapping[str, Tensor]) -> Pretrained
     config = copy.deepcopy(json.loads(json.dumps(model.config)))
     dtype = next(x.dtype for x in weights.values() if x.is_floating_point())
     made = cast(Any, type(model))(**config, generator=torch.Generator(), dtype=dtype)
-    own = made.state_dict()
-    made.load_state_dict({name: x for name, x in weights.items() if name in own})
+    names = made.state_dict().keys()  # an average has a buffer more
+    made.load_state_dict({name: x for name, x in weights.items() if name in names})
     return cast(Pretrained, made)

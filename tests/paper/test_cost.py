@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from s4d_torch._progress import duration
-from s4d_torch.paper.experiments import effort
+from s4d_torch.paper.experiments import cost
+from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Experiment, Result
-from s4d_torch.paper.experiments.watch import Durations
 from s4d_torch.paper.recipes.scales import SCALES, ablation, large
 from s4d_torch.paper.recipes.tables import RECIPES
 from s4d_torch.training.config import Config
@@ -19,28 +19,28 @@ def _changed(config: Config, **training: int) -> Config:
 
 def test_work_grows_with_what_there_is_to_do() -> None:
     config = ablation("scifar", "tiny")
-    work = effort.mode_steps(config)
-    assert effort.mode_steps(_changed(config, epochs=6)) == 2 * work
-    assert effort.mode_steps(_changed(config, train_size=1500)) == work / 2
+    work = cost.mode_steps(config)
+    assert cost.mode_steps(_changed(config, epochs=6)) == 2 * work
+    assert cost.mode_steps(_changed(config, train_size=1500)) == work / 2
     causal = replace(config, method=config.method.replace(bidirectional=False))
-    assert work / 2 < effort.mode_steps(causal) < work
+    assert work / 2 < cost.mode_steps(causal) < work
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_experiment_of_the_paper_has_an_estimate(scale: str) -> None:
     for recipe in RECIPES.values():
         for experiment in recipe.experiments(scale, (0,)):
-            assert effort.mode_steps(experiment.config) > 1e6
+            assert cost.mode_steps(experiment.config) > 1e6
 
 
 def test_scales_are_in_order() -> None:
     for task in ("scifar", "sc35", "text", "pathx"):
-        tiny, small, full = (effort.mode_steps(large(task, s)) for s in ("tiny", "small", "full"))
+        tiny, small, full = (cost.mode_steps(large(task, s)) for s in ("tiny", "small", "full"))
         assert tiny < small < full
 
 
 def test_the_machine_is_measured() -> None:
-    assert 1e-11 < effort.seconds_per_mode_step(length=64, batch=2) < 1e-4
+    assert 1e-11 < cost.seconds_per_mode_step(length=64, batch=2) < 1e-4
 
 
 def _result(config: Config, seconds: float) -> Result:
@@ -61,7 +61,7 @@ def test_without_results_a_rate_is_needed() -> None:
     assert not Durations([])
     with pytest.raises(ValueError, match="no result and no rate"):
         Durations([]).of(experiment)
-    steps = effort.mode_steps(experiment.config)
+    steps = cost.mode_steps(experiment.config)
     assert Durations([], 2e-9).of(experiment) == pytest.approx(2e-9 * steps)
 
 

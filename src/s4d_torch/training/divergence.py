@@ -1,36 +1,32 @@
-"""What may go wrong in a run: numbers that are none, and a wish to stop."""
+"""Divergence: a loss, gradient or weight that is not finite, and where that began."""
 
 from __future__ import annotations
 
 import math
-import os
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from s4d_torch._interruption import Stop, interruptions
-from s4d_torch.training.sharing import whole
+from s4d_torch.training.distributed import unsharded
 
 
 class DivergenceError(RuntimeError):
     """The loss or a gradient is not finite; the message names where that began."""
 
 
-def blame(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
+def trace(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
     """The first thing that is not finite: 0 a weight, 1 a layer's output, 2 a gradient
     or a statistic of the data, 3 the loss.
 
     Processes see different data: that which is nearer to the start of the trouble knows more.
     """
-    if weight := first_bad(dict(model.named_parameters())):
+    if weight := first_nonfinite(dict(model.named_parameters())):
         return 0, f"the parameter {weight}"
     grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    gradient = first_bad(grads)  # asked for in all processes, which may hold shards
+    gradient = first_nonfinite(grads)  # asked for in all processes, which may hold shards
     first: list[str] = []
 
     def watch(name: str) -> Callable[..., None]:
@@ -52,40 +48,18 @@ def blame(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
         return 1, f"the output of {first[0]}"
     if gradient:
         return 2, f"the gradient of {gradient}"
-    statistic = first_bad(dict(model.named_buffers()))
+    statistic = first_nonfinite(dict(model.named_buffers()))
     return (2, f"the statistic {statistic}") if statistic else (3, "the loss")
 
 
-def sound(tensors: Iterable[Tensor]) -> bool:
+def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether all numbers are finite, found out in one go."""
     some = [x for x in tensors if x.is_floating_point() and x.numel()]
     return not some or bool(torch.isfinite(get_total_norm(some, math.inf)))
 
 
-def first_bad(tensors: Mapping[str, Tensor]) -> str | None:
+def first_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that is not finite."""
-    return next((name for name, x in tensors.items() if not torch.isfinite(whole(x)).all()), None)
-
-
-@contextmanager
-def own_random_numbers(device: torch.device) -> Iterator[None]:
-    """The caller's random numbers go on afterwards as if nothing had been drawn."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        yield
-
-
-@contextmanager
-def listening() -> Iterator[Stop]:
-    """Whether Ctrl-C (or SIGTERM) has come; a second Ctrl-C is not waited for.
-
-    The default would break off in the middle of a step, where nothing can be saved.
-    """
-    with interruptions(signal.SIGINT, signal.SIGTERM, insist=True) as stop:
-        try:
-            yield stop
-        except RuntimeError:
-            if "WORLD_SIZE" in os.environ:
-                # perhaps another process is gone: then torchrun ends this one too, which has to
-                # say first how to go on
-                stop.before[signal.SIGTERM] = signal.SIG_IGN
-            raise
+    return next(
+        (name for name, x in tensors.items() if not torch.isfinite(unsharded(x)).all()), None
+    )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands after a step."""
+    """How far a run is after a step."""
 
     step: int
     steps: int
@@ -49,28 +49,13 @@ class Reporters(Reporter):
     """Tells several."""
 
     def __init__(self, *reporters: Reporter) -> None:
-        self.reporters = reporters
+        for event in ("begin", "step", "epoch", "message", "end", "close"):
+            setattr(self, event, _tell([getattr(each, event) for each in reporters]))
 
-    def begin(self, about: Mapping[str, Any]) -> None:
-        for reporter in self.reporters:
-            reporter.begin(about)
 
-    def step(self, now: Progress) -> None:
-        for reporter in self.reporters:
-            reporter.step(now)
+def _tell(listeners: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    def tell(*told: Any) -> None:
+        for listener in listeners:
+            listener(*told)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
-        for reporter in self.reporters:
-            reporter.epoch(row)
-
-    def message(self, text: str) -> None:
-        for reporter in self.reporters:
-            reporter.message(text)
-
-    def end(self, summary: Mapping[str, Any]) -> None:
-        for reporter in self.reporters:
-            reporter.end(summary)
-
-    def close(self) -> None:
-        for reporter in self.reporters:
-            reporter.close()
+    return tell

@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, what came of it, and where it stands."""
+"""The folder of a run: its config, its data, its scores, and who may write there."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from s4d_torch._files import append_synced, locked, unfinished, write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
+from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
-from s4d_torch.nn.pretrained import WEIGHTS
+from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
 from s4d_torch.training.checkpoint import newest_step
 from s4d_torch.training.config import Config, differences
 
@@ -132,9 +133,11 @@ class RunFolder:
             (self.path / METRICS).unlink(missing_ok=True)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        path = self.path / METRICS
-        text = _csv_text([row], header=not path.exists())
-        append_synced(path, text)
+        rows = self.rows()
+        if rows and rows[0].keys() != row.keys():  # there are more metrics now, or fewer
+            self._write(METRICS, _csv_text([*rows, row], header=True))
+        else:
+            append_synced(self.path / METRICS, _csv_text([row], header=not rows))
 
     def summary(self) -> dict[str, Any] | None:
         """Scores and times of a finished run; None while it is not."""
@@ -144,6 +147,10 @@ class RunFolder:
         found = _read_json(path)
         found["test"] = {k: math.nan if x is None else x for k, x in found["test"].items()}
         return found
+
+    def best_model(self) -> Pretrained | None:
+        """A model with the best weights so far; None before the first epoch is done."""
+        return load_model(self.best) if self.best.is_dir() else None
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(finite(content), indent=2) + "\n")
@@ -235,7 +242,8 @@ def _rounded(value: Any) -> Any:
 
 def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(rows)
