@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from s4d_torch.estimators import S4DClassifier, S4DRegressor
 
 # what is imported when it is first asked for
-LATER = {
+_LATER = {
     "S4DClassifier": "s4d_torch.estimators",
     "S4DRegressor": "s4d_torch.estimators",
     "Stream": "s4d_torch.deploy",
@@ -49,9 +49,13 @@ LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in LATER:
-        return getattr(import_module(LATER[name]), name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 __all__ = [

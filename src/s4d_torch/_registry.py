@@ -5,6 +5,7 @@ added in one place.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, TypeVar, overload
 
@@ -69,6 +70,15 @@ class Registry(Mapping[str, T]):
         self._entries[name] = value
         return value
 
+    @contextmanager
+    def _added(self, name: str, value: Any) -> Iterator[None]:
+        """`value` under `name` for as long as a `with` statement lasts; for tests."""
+        self.register(name, value)
+        try:
+            yield
+        finally:
+            del self._entries[name]
+
     def __getitem__(self, name: str) -> T:
         try:
             return self._entries[name]
@@ -83,3 +93,22 @@ class Registry(Mapping[str, T]):
 
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {', '.join(self)})"
+
+
+class EntryRegistry(Registry[T]):
+    """A registry whose entries may be given in a shorter form, which `entry` completes.
+
+    >>> ACTIVATIONS = EntryRegistry("activation", Activation.of)
+    >>> ACTIVATIONS.register("softsign", nn.Softsign)   # the same as Activation(nn.Softsign)
+    """
+
+    def __init__(self, kind: str, entry: Callable[[Any], T]) -> None:
+        super().__init__(kind)
+        self._entry = entry
+
+    def register(self, name: str, value: Any = _MISSING) -> Any:
+        """Add `value` under `name` and return it as it came; without one, a decorator."""
+        if value is _MISSING:
+            return lambda decorated: self.register(name, decorated)
+        super().register(name, self._entry(value))
+        return value

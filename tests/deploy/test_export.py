@@ -22,9 +22,10 @@ from s4d_torch.data import Dataset, Signature, Split
 from s4d_torch.data.dataset import Sequences
 from s4d_torch.deploy import Exported, ExportMismatchError, export_model, quantized
 from s4d_torch.deploy.export import export
-from s4d_torch.deploy.export.plan import make_plan
-from s4d_torch.deploy.export.torch_model import PlainStep
+from s4d_torch.deploy.export.quantize import quantized_plan
+from s4d_torch.deploy.export.torch_model import ExportedStep
 from s4d_torch.nn.baselines import ConvNet
+from s4d_torch.nn.plan import make_plan
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -133,7 +134,8 @@ def test_an_archive_holds_no_paths_of_its_maker(archive: Exported) -> None:
     for file in (archive.sequence, archive.step):
         with zipfile.ZipFile(file) as content:
             everything = b"".join(content.read(name) for name in content.namelist())
-        assert b"export_torch" not in everything
+        assert b"torch_model" not in everything
+        assert b"s4d_torch" not in everything
         assert str(Path(export.__file__).parent).encode() not in everything
 
 
@@ -264,7 +266,7 @@ def test_quantised_files_shrink(quantize: str, saved: int, tmp_path: Path) -> No
 @torch.no_grad()
 def test_a_quantised_step_in_torch(quantize: str) -> None:
     exact, u = model(pooling="last"), torch.randn(2, 2, generator=Generator().manual_seed(1))
-    step = PlainStep(make_plan(exact, quantize=quantize))
+    step = ExportedStep(quantized_plan(make_plan(exact), quantize))
     state = exact.initial_state(2)
     wanted, after = quantized(exact, quantize).step(u, state)
     y, (end,) = step(u, state.layers)

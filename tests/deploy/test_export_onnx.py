@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from s4d_torch import SequenceModel
-from s4d_torch.deploy.export.plan import make_plan, state_shapes
+from s4d_torch.nn.plan import make_plan
 
 pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -96,7 +96,7 @@ def test_steps_with_the_state_in_and_out(name: str) -> None:
     for batch in (1, 3):
         lead = (batch,) if model.towers == 1 else (batch, 2)
         state = model.initial_state(batch)
-        own = {part: np.zeros((*lead, *shape)) for part, shape in state_shapes(plan).items()}
+        own = {part: np.zeros((*lead, *shape)) for part, shape in plan.state_shapes().items()}
         for _ in range(30):
             u = samples(model, lead, generator)
             y, *after = run.run(None, {"u": u.numpy(), **own})

@@ -498,7 +498,7 @@ def test_forks_share_parameters_and_nothing_else() -> None:
     first = fork.push_many(u[:, :20])
     step.push_many(v)
     assert_same(torch.cat([first, fork.push_many(u[:, 20:])], 1)[0], offline(model, u[0]))
-    assert fork._stream._packed is step._stream._packed  # type: ignore[union-attr]
+    assert fork._stream._tables is step._stream._tables  # type: ignore[union-attr]
 
 
 def test_many_samples_are_all_checked() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from s4d_torch import Method
-from s4d_torch.nn.block import NORMS
-from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS
+from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.method import KERNELS, STRUCTURES
 from s4d_torch.nn.model import ENCODERS, POOLINGS
+from s4d_torch.nn.norm import NORMS
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.hippo import HIPPO

@@ -18,7 +18,7 @@ from s4d_torch.nn.baselines import (
     load_model,
 )
 from s4d_torch.nn.baselines.convolution import averages
-from s4d_torch.nn.block import SequenceBatchNorm
+from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.training.build import ARCHITECTURES, build_model
 from s4d_torch.training.config import Config, ModelConfig
 

@@ -8,9 +8,11 @@ from torch import Generator, Tensor, nn
 from torch.testing import assert_close
 
 from s4d_torch import DSS, S4, S4D, SSM, Block, Layer, ModelState, SequenceModel
-from s4d_torch.nn.block import NORMS, SequenceBatchNorm, StochasticDepth
-from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, SequenceDropout
+from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
+from s4d_torch.nn.block import StochasticDepth
+from s4d_torch.nn.layer import SequenceDropout
 from s4d_torch.nn.model import POOLINGS
+from s4d_torch.nn.norm import NORMS, SequenceBatchNorm
 from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.hippo import HIPPO, diagonalize
 

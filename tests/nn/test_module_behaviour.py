@@ -4,6 +4,8 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from torch import Generator, Tensor, nn
 from torch.export import Dim, export
 from torch.testing import assert_close
 
-from s4d_torch import DSS, METHODS, S4, S4D, SSM, Layer, SequenceModel
+import s4d_torch
+from s4d_torch import DSS, METHODS, S4, S4D, SSM, Block, Layer, SequenceModel
+from s4d_torch.training import ModelConfig
 
 LENGTH, D_MODEL = 70, 4
 Module = Layer | SequenceModel
@@ -388,3 +392,25 @@ def test_the_cache_stays_small() -> None:
         for length in range(1, 20):
             layer.ssm.kernel(length)
     assert len(layer.ssm._made) <= 4
+
+
+# -- the public surface ----------------------------------------------------------------------------
+
+
+def test_names_that_are_imported_later_are_listed() -> None:
+    assert set(s4d_torch.__all__) <= set(dir(s4d_torch))
+    assert not hasattr(s4d_torch, "LATER")
+
+
+@pytest.mark.parametrize("module", [SequenceModel, Block, Layer])
+def test_padding_is_no_option_of_a_call(module: type[nn.Module]) -> None:
+    public = [name for name in signature(module.forward).parameters if not name.startswith("_")]
+    assert public[3:] == ["lengths", "rate", "return_state"]
+
+
+def test_options_of_a_run_are_those_of_the_model() -> None:
+    """Their help is written for the command line; names and defaults are the model's."""
+    options = signature(SequenceModel).parameters
+    for field in fields(ModelConfig):
+        if field.name not in ("architecture", "d_model"):
+            assert field.default == options[field.name].default

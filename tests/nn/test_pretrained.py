@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 from torch.testing import assert_close
 
-from s4d_torch import Method, SequenceModel
+from s4d_torch import DSS, S4, S4D, Layer, Method, SequenceModel
 from s4d_torch.nn import pretrained
 from s4d_torch.nn.pretrained import FORMAT_VERSION
 
@@ -344,3 +344,46 @@ def test_options_added_later_have_defaults(folder: Path) -> None:
 
 def test_the_names_of_the_files() -> None:
     assert (pretrained.WEIGHTS, pretrained.CONFIG) == (WEIGHTS, CONFIG)
+
+
+# -- single layers ---------------------------------------------------------------------------------
+
+LAYERS: list[tuple[type[Layer], dict[str, Any]]] = [
+    (S4D, {"mixing": "none", "dtype": torch.float64}),
+    (S4, {"activation": "silu", "dropout": 0.25, "engine": "chunk"}),
+    (DSS, {"softmax_length": 30}),
+    (Layer, {"bidirectional": True}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), LAYERS, ids=str)
+def test_a_layer_comes_back(kind: type[Layer], options: dict[str, Any], tmp_path: Path) -> None:
+    layer = kind(4, 8, generator=Generator().manual_seed(0), **options).eval()
+    layer.save_pretrained(tmp_path)
+    u = torch.randn(2, 30, 4, dtype=layer.ssm.raw_C.dtype)
+    for again in (kind.from_pretrained(tmp_path).eval(), Layer.from_pretrained(tmp_path).eval()):
+        assert type(again) is kind
+        assert again.config == layer.config
+        assert_close(again(u)[0], layer(u)[0], rtol=0, atol=0)
+    assert Layer.from_pretrained(tmp_path, dtype=torch.float64).ssm.D.dtype == torch.float64
+
+
+def test_a_layer_of_another_kind_is_refused(folder: Path, tmp_path: Path) -> None:
+    S4(4, 8).save_pretrained(tmp_path / "layer")
+    with pytest.raises(ValueError, match="holds a 'S4', expected 'S4D'"):
+        S4D.from_pretrained(tmp_path / "layer")
+    with pytest.raises(ValueError, match="'SequenceModel', expected 'SavedLayer'"):
+        Layer.from_pretrained(folder)
+    config_with(tmp_path / "layer", method={"init": "legz"})
+    with pytest.raises(ValueError, match=r"describes no valid model.*legz"):
+        Layer.from_pretrained(tmp_path / "layer")
+    config_with(tmp_path / "layer", layer="S5")
+    with pytest.raises(ValueError, match="unknown layer 'S5'"):
+        Layer.from_pretrained(tmp_path / "layer")
+
+
+def test_only_options_that_were_changed_are_written_beside_the_usual(tmp_path: Path) -> None:
+    S4D(4, 8, dropout=0.5).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())["config"]
+    usual = ["layer", "d_model", "d_state", "method", "activation", "mixing"]
+    assert list(config) == [*usual, "dropout"]

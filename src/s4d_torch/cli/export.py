@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from s4d_torch._registry import unknown
 from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
-from s4d_torch.cli.common.parsing import CommandError
+from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.data import Dataset, Signature
 from s4d_torch.deploy.export.export import TOLERANCE, Exported, export_model
+from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
@@ -31,7 +33,7 @@ class Export:
 
     run_folder: RunPath
     """the folder that 's4d train' made, or one of save_pretrained"""
-    to: Literal["onnx", "pt2"] = "onnx"
+    to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2}")] = "onnx"
     """ONNX, or an archive of torch.export"""
     out: Annotated[Path | None, shown("FOLDER", "export-onnx within RUN")] = None
     """the folder to write; an earlier export in it is replaced"""
@@ -49,6 +51,8 @@ class Export:
     """print the facts of the export as a JSON object"""
 
     def run(self, console: Console) -> None:
+        if self.to not in FORMATS:
+            raise UsageError(unknown("format for --to", self.to, FORMATS))
         check_options(self, above_zero=["rate", "tolerance"])
         model, signature, dataset, why = self._source()
         done = export_model(

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Generator
 
 from s4d_torch._extras import missing_package
 from s4d_torch.nn.model import SequenceModel
@@ -33,15 +32,46 @@ def hub_package() -> Any:
         raise missing_package("models on the Hub", "huggingface_hub", "hub") from error
 
 
+def push_to_hub(
+    model: SequenceModel,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: str | bool | None = None,
+    revision: str | None = None,
+    commit_message: str = "Upload model",
+    create_pr: bool = False,
+) -> str:
+    """Upload weights and config to ``"user/name"``, made if need be; the commit's address.
+
+    A model card is added unless the repository has one.
+    """
+    _check_name(repo_id)
+    if not isinstance(model, SequenceModel):
+        raise TypeError(f"expected a SequenceModel, got a {type(model).__name__}")
+    api = hub_package().HfApi(token=token)
+    repo = str(api.create_repo(repo_id, private=private, exist_ok=True).repo_id)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        if not api.file_exists(repo, CARD, revision=revision):
+            (Path(folder) / CARD).write_text(card(model, repo), encoding="utf-8")
+        commit = api.upload_folder(
+            repo_id=repo,
+            folder_path=folder,
+            revision=revision,
+            commit_message=commit_message,
+            create_pr=create_pr,
+        )
+    return str(getattr(commit, "commit_url", commit))
+
+
 class HubSequenceModel(SequenceModel):
     """A :class:`SequenceModel` that goes to the Hub and comes from there.
 
     Its files are those of a SequenceModel, and either class loads them.
     """
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """As a SequenceModel, so that both classes can read it."""
-        _plain(self).save_pretrained(folder)
+    saved_as = "SequenceModel"
 
     @classmethod
     def from_pretrained(
@@ -68,66 +98,9 @@ class HubSequenceModel(SequenceModel):
                 token=token,
                 local_files_only=local_files_only,
             )
-        plain = SequenceModel.from_pretrained(place, device=device, dtype=dtype)
-        model = cls(**plain.config, generator=Generator(), device="meta")
-        model.load_state_dict(plain.state_dict(), assign=True)
-        for own, read in zip(model.parameters(), plain.parameters(), strict=True):
-            own.requires_grad_(read.requires_grad)
-        return model
+        return super().from_pretrained(place, device=device, dtype=dtype)
 
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        token: str | bool | None = None,
-        revision: str | None = None,
-        commit_message: str = "Upload model",
-        create_pr: bool = False,
-    ) -> str:
-        """Upload weights and config to ``"user/name"``, made if need be; the commit's address.
-
-        A model card is added unless the repository has one.
-        """
-        return push_to_hub(
-            self,
-            repo_id,
-            private=private,
-            token=token,
-            revision=revision,
-            commit_message=commit_message,
-            create_pr=create_pr,
-        )
-
-
-def push_to_hub(
-    model: SequenceModel,
-    repo_id: str,
-    *,
-    private: bool | None = None,
-    token: str | bool | None = None,
-    revision: str | None = None,
-    commit_message: str = "Upload model",
-    create_pr: bool = False,
-) -> str:
-    """:meth:`HubSequenceModel.push_to_hub` for any SequenceModel, such as that of a run."""
-    _check_name(repo_id)
-    if not isinstance(model, SequenceModel):
-        raise TypeError(f"expected a SequenceModel, got a {type(model).__name__}")
-    api = hub_package().HfApi(token=token)
-    repo = str(api.create_repo(repo_id, private=private, exist_ok=True).repo_id)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        if not api.file_exists(repo, CARD, revision=revision):
-            (Path(folder) / CARD).write_text(card(model, repo), encoding="utf-8")
-        commit = api.upload_folder(
-            repo_id=repo,
-            folder_path=folder,
-            revision=revision,
-            commit_message=commit_message,
-            create_pr=create_pr,
-        )
-    return str(getattr(commit, "commit_url", commit))
+    push_to_hub = push_to_hub
 
 
 def card(model: SequenceModel, repo_id: str) -> str:
@@ -169,10 +142,3 @@ def _check_name(repo_id: str) -> None:
             f"no folder {repo_id!r}, and no name of a repository either; "
             "expected a folder that save_pretrained wrote, or 'user/name'"
         )
-
-
-def _plain(model: SequenceModel) -> SequenceModel:
-    """The same weights in a SequenceModel proper, whose name goes into the config."""
-    plain = SequenceModel(**model.config, generator=Generator(), device="meta")
-    plain.load_state_dict(model.state_dict(), assign=True)
-    return plain

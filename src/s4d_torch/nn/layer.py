@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from dataclasses import asdict
+from inspect import signature
+from pathlib import Path
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -11,24 +15,18 @@ from torch.nn.utils import skip_init
 
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
+from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
+from s4d_torch.nn.padding import zero_ends
+from s4d_torch.nn.pretrained import (
+    Pretrained,
+    configurable,
+    load_module,
+    read_folder,
+    write_folder,
+)
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.ssm.initialization import uniform
-
-ACTIVATIONS: Registry[type[nn.Module]] = Registry("activation")
-for _name, _activation in {
-    "gelu": nn.GELU,
-    "relu": nn.ReLU,
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
-    "none": nn.Identity,
-}.items():
-    ACTIVATIONS.register(_name, _activation)
-
-MIXINGS: Registry[int] = Registry("mixing")  # how many times d_model the linear map is wide
-MIXINGS.register("glu", 2)
-MIXINGS.register("linear", 1)
-MIXINGS.register("none", 0)
 
 
 class SequenceDropout(nn.Module):
@@ -57,7 +55,10 @@ class SequenceDropout(nn.Module):
         return f"{self.p}, tied={self.tied}"
 
 
-class Layer(nn.Module):
+SAVED = ("d_model", "d_state", "method", "activation", "mixing")  # others where they are changed
+
+
+class Layer(Pretrained):
     """SSM with skip D -> activation -> dropout -> mixing (``glu``, ``linear`` or ``none``).
 
     Used through its rows of Table 1, :class:`S4D`, :class:`S4` and :class:`DSS`, or with any
@@ -66,6 +67,7 @@ class Layer(nn.Module):
     """
 
     base: ClassVar[Method] = METHODS["s4d"]
+    saved_as = "SavedLayer"
 
     def __init__(
         self,
@@ -84,10 +86,11 @@ class Layer(nn.Module):
         dtype: torch.dtype | None = None,
         **choices: Unpack[Choices],
     ) -> None:
+        arguments = locals()  # taken before other names are
         super().__init__()
         check_options(Layer, choices)
         validate.flag("check_finite", check_finite)
-        width = MIXINGS[mixing]
+        mixed = MIXINGS[mixing]
         self.mixing, self.check_finite = mixing, check_finite
         self.ssm = SSM(
             d_model,
@@ -99,11 +102,16 @@ class Layer(nn.Module):
             dtype=dtype,
             **choices,
         )
-        self.activation = ACTIVATIONS[activation]()
+        self.config = {name: arguments[name] for name in configurable(Layer)}
+        self.config["method"] = asdict(self.method)
+        self.activation = ACTIVATIONS[activation]().to(device=device, dtype=dtype)
         self.dropout = SequenceDropout(dropout, tie_dropout)
-        self.output = (
-            linear(d_model, width * d_model, generator, device, dtype) if width else nn.Identity()
+        self.output: nn.Module = (
+            linear(d_model, mixed.width * d_model, generator, device, dtype)
+            if mixed.width
+            else nn.Identity()
         )
+        self.gate = mixed.module().to(device=device, dtype=dtype)
 
     @property
     def d_model(self) -> int:
@@ -125,44 +133,83 @@ class Layer(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         rate: float = 1.0,
         return_state: bool = True,
-        zero_padding: bool = True,
+        _zero_ends: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """u (batch, length, d_model) -> y of the same shape, and the state at the end.
 
-        See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate``, ``return_state`` and
-        ``zero_padding``.
+        See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate`` and ``return_state``.
         """
+        # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there.
+        # A keyword and not a method of its own: hooks, such as those of FSDP, run on calls alone.
         y, state = self.ssm(
             u,
             state,
             lengths=lengths,
             rate=rate,
             return_state=return_state,
-            zero_padding=zero_padding,
+            zero_padding=_zero_ends,
         )
         if self.check_finite:  # now that shapes and lengths are known to fit
-            validate.finite("u", u if lengths is None else torch.where(mask(lengths, u), u, 0.0))
-        y = self._mix(self.dropout(self.activation(y)))
-        if lengths is not None and zero_padding:
-            y = torch.where(mask(lengths, y), y, 0.0)
-        return y, state
+            validate.finite("u", zero_ends(u, lengths))
+        y = self.gate(self.output(self.dropout(self.activation(y))))
+        return zero_ends(y, lengths) if _zero_ends else y, state
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u, y (batch, d_model)."""
         y, state = self.ssm.step(u, state, rate=rate)
         if self.check_finite:
             validate.finite("u", u)
-        return self._mix(self.dropout(self.activation(y)[:, None])[:, 0]), state
+        y = self.dropout(self.activation(y)[:, None])[:, 0]
+        return self.gate(self.output(y)), state
 
     def initial_state(self, batch_size: int) -> Tensor:
         """A state of zeros, (batch_size, d_model, d_state), in double precision."""
         return self.ssm.initial_state(batch_size)
 
-    def _mix(self, y: Tensor) -> Tensor:
-        y = self.output(y)
-        return nn.functional.glu(y, dim=-1) if self.mixing == "glu" else y
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write the weights and the options into ``folder``, whole or not at all."""
+        defaults = signature(Layer).parameters
+        config = {
+            "layer": type(self).__name__,
+            **{name: self.config[name] for name in SAVED},
+            **{
+                name: value
+                for name, value in self.config.items()
+                if name not in SAVED and value != defaults[name].default
+            },
+        }
+        tensors = {f"layer.{name}": x for name, x in self.state_dict().items()}
+        write_folder(Path(folder), self._name(), config, tensors)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote; ``Layer`` loads an S4D, S4 or DSS as such."""
+        folder = Path(folder)
+        config, tensors = read_folder(folder, cls._name(), ["layer", *configurable(Layer)])
+        name = config.pop("layer", None)
+        if name != cls.__name__ and cls is not Layer:
+            raise ValueError(f"{str(folder)!r} holds a {name!r}, expected {cls.__name__!r}")
+        kind = cls if name == cls.__name__ else LAYERS[name]
+
+        def make(method: dict[str, Any], **options: Any) -> Layer:
+            return kind(method=Method().replace(**method), **options)
+
+        tensors = {name.removeprefix("layer."): x for name, x in tensors.items()}
+        layer = load_module(make, config, tensors, folder)
+        return cast(Self, layer.to(device=device, dtype=dtype))
 
 
+LAYERS: Registry[type[Layer]] = Registry("layer")
+LAYERS.register("Layer", Layer)
+
+
+@LAYERS.register("S4D")
 class S4D(Layer):
     """The diagonal state space layer; by default the paper's base: bilinear, exp, HiPPO-D.
 
@@ -173,12 +220,14 @@ class S4D(Layer):
     base = METHODS["s4d"]
 
 
+@LAYERS.register("S4")
 class S4(Layer):
     """The diagonal plus low-rank layer: Cauchy kernel, bilinear, HiPPO."""
 
     base = METHODS["s4"]
 
 
+@LAYERS.register("DSS")
 class DSS(Layer):
     """The diagonal layer with a softmax kernel: ZOH, unconstrained A, frozen B.
 
@@ -204,13 +253,3 @@ def linear(
             draw = uniform(parameter.shape, generator)
             parameter.copy_((2 * draw - 1) * inputs**-0.5)
     return layer
-
-
-def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
-    """True where x (batch, length, ...) is inside its sequence; (batch, length, 1).
-
-    Pairs have lengths (batch, 2), x (batch, 2, length, ...) and a mask (batch, 2, length, 1).
-    """
-    lengths = torch.as_tensor(lengths, device=x.device)
-    place = torch.arange(x.shape[lengths.ndim], device=x.device)
-    return (place < lengths[..., None])[..., None]

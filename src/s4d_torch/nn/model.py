@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
+from inspect import signature
 from typing import Any, Unpack, cast
 
 import torch
@@ -12,9 +13,13 @@ from torch.nn.utils import skip_init
 
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
-from s4d_torch.nn.block import NORMS, Block, NoNorm
-from s4d_torch.nn.layer import ACTIVATIONS, MIXINGS, Layer, linear, mask
+from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
+from s4d_torch.nn.block import Block
+from s4d_torch.nn.ends import check_input, compare_pairs, in_one_batch, read_input
+from s4d_torch.nn.layer import Layer, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
+from s4d_torch.nn.norm import NORMS, NoNorm
+from s4d_torch.nn.padding import zero_ends
 from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
@@ -24,6 +29,16 @@ from s4d_torch.ssm.initialization import normal
 
 ENCODERS = ("linear", "embedding")
 POOLINGS = ("mean", "last", "none")
+NAMES: dict[str, Collection[str]] = {
+    "encoder": ENCODERS,
+    "pooling": POOLINGS,
+    "norm": NORMS,
+    "activation": ACTIVATIONS,
+    "mixing": MIXINGS,
+    "engine": ENGINES,
+}
+# options that have no part in an answer
+NO_EFFECT = ("dropout", "tie_dropout", "drop_path", "engine", "check_finite")
 
 
 class SequenceModel(Pretrained):
@@ -80,13 +95,13 @@ class SequenceModel(Pretrained):
         self.blocks = nn.ModuleList(
             self._block((i + 1) / n_layers, generator, device, dtype) for i in range(n_layers)
         )
-        self.norm = NORMS[norm](d_model, device, dtype) if prenorm else NoNorm(d_model)
+        self.norm = NORMS[norm](d_model, device=device, dtype=dtype) if prenorm else NoNorm(d_model)
         self.decoder = (
             linear(d_model, d_output, generator, device, dtype)
             if towers == 1
             else nn.Sequential(
                 linear(4 * d_model, d_model, generator, device, dtype),
-                ACTIVATIONS[activation](),
+                ACTIVATIONS[activation]().to(device=device, dtype=dtype),
                 linear(d_model, d_output, generator, device, dtype),
             )
         )
@@ -99,29 +114,15 @@ class SequenceModel(Pretrained):
         dtype: torch.dtype | None,
     ) -> Block:
         """A block at ``depth`` in (0, 1]; deeper branches are dropped more often."""
-        options = self.config
-        dropout = {name: options[name] for name in ("dropout", "tie_dropout")}
-        layer = Layer(
-            options["d_model"],
-            options["d_state"],
-            method=self.method,
-            activation=options["activation"],
-            mixing=options["mixing"],
-            engine=options["engine"],
-            generator=generator,
-            device=device,
-            dtype=dtype,
-            **dropout,
-        )
-        return Block(
-            layer,
-            norm=options["norm"],
-            prenorm=options["prenorm"],
-            drop_path=depth * options["drop_path"],
-            device=device,
-            dtype=dtype,
-            **dropout,
-        )
+        options = {
+            **self.config,
+            "method": self.method,
+            "drop_path": depth * self.config["drop_path"],
+            "check_finite": False,  # the model sees to that
+        }
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        layer = Layer(**_taken_by(Layer, options), generator=generator, **factory)
+        return Block(layer, **_taken_by(Block, options), **factory)
 
     def forward(
         self,
@@ -138,17 +139,10 @@ class SequenceModel(Pretrained):
         answers as the whole sequence would. ``lengths`` is (batch,), or (batch, 2) for pairs.
         """
         self._check_input(u, step=False)
-        batch, length = u.shape[0], u.shape[self.towers]
-        shape = (batch,) if self.towers == 1 else (batch, 2)
-        lengths = validate.sequence_lengths(lengths, shape, length, u.device)
-        if lengths is not None:  # the padding may hold NaN, or numbers that are no tokens
-            valid = mask(lengths, u)
-            valid = valid if u.is_floating_point() else valid[..., 0]
-            u = torch.where(valid, u, torch.zeros_like(u))
+        u, lengths = read_input(u, lengths, self.towers)
         self._check_values(u)
         if self.towers == 2:
-            u = u.flatten(0, 1)
-            lengths = None if lengths is None else lengths.flatten()
+            u, lengths = in_one_batch(u, lengths)
         if state is not None:
             self._check_state(state, u.shape[0])
         x = self._encode(u)
@@ -161,14 +155,14 @@ class SequenceModel(Pretrained):
                 lengths=lengths,
                 rate=rate,
                 return_state=return_state,
-                zero_padding=False,  # nobody reads it: pooling and the last line below see to that
+                _zero_ends=False,  # nobody reads them: pooling and the last lines see to that
             )
             ends.append(end)
         x = self.norm(x, lengths)
         x, total, samples = self._pool(x, state, lengths)
         y = self._decode(x)
-        if self.pooling == "none" and lengths is not None:
-            y = torch.where(mask(lengths, y), y, 0.0)
+        if self.pooling == "none":
+            y = zero_ends(y, lengths)
         if not return_state or self.method.bidirectional:
             return y, None
         return y, ModelState(tuple(ends), total, samples)
@@ -243,8 +237,7 @@ class SequenceModel(Pretrained):
         self, x: Tensor, state: ModelState | None, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, length = x.shape[:2]
-        inside = x if lengths is None else torch.where(mask(lengths, x), x, 0.0)
-        total = inside.sum(1, dtype=self._state_dtype)
+        total = zero_ends(x, lengths).sum(1, dtype=self._state_dtype)
         samples = total.new_full((batch,), length) if lengths is None else lengths.to(total.dtype)
         if state is not None:
             total, samples = state.total + total, state.samples + samples
@@ -259,10 +252,7 @@ class SequenceModel(Pretrained):
         return x, total, samples
 
     def _decode(self, x: Tensor) -> Tensor:
-        if self.towers == 2:
-            a, b = x.unflatten(0, (-1, 2)).unbind(1)
-            x = torch.cat([a, b, a - b, a * b], dim=-1)
-        y: Tensor = self.decoder(x)
+        y: Tensor = self.decoder(compare_pairs(x) if self.towers == 2 else x)
         return y
 
     def _check_state(self, state: ModelState, batch: int) -> None:
@@ -283,15 +273,8 @@ class SequenceModel(Pretrained):
             )
 
     def _check_input(self, u: Tensor, step: bool) -> None:
-        names = ["batch", *(["2"] if self.towers == 2 else []), *([] if step else ["length"])]
-        if isinstance(self.encoder, nn.Linear):
-            shape = f"({', '.join([*names, 'd_input'])})"
-            validate.signal("u", u, shape, self.d_input, self.encoder.weight.dtype)
-        else:
-            shape = f"({', '.join(names)})"
-            validate.tokens("u", u, shape)
-        if self.towers == 2 and u.shape[1] != 2:
-            raise ValueError(f"u must be {shape}, pairs of sequences, got {tuple(u.shape)}")
+        dtype = self.encoder.weight.dtype if isinstance(self.encoder, nn.Linear) else None
+        check_input(u, self.towers, self.d_input, dtype, step=step)
 
     def _check_values(self, u: Tensor) -> None:
         if not u.is_floating_point():
@@ -315,22 +298,22 @@ def _as_method(method: Method | str | dict[str, Any]) -> Method:
     return method
 
 
+def _taken_by(module: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that a constructor takes."""
+    return {name: options[name] for name in configurable(module) if name in options}
+
+
 def _check_config(config: dict[str, Any]) -> None:
-    for name in ("d_input", "d_output", "d_model", "n_layers", "towers"):
-        validate.positive_integer(name, config[name])
-    for name in ("dropout", "drop_path"):
-        validate.fraction(name, config[name])
-    for name in ("prenorm", "tie_dropout", "check_finite"):
-        validate.flag(name, config[name])
-    choices: dict[str, Collection[str]] = {
-        "encoder": ENCODERS,
-        "pooling": POOLINGS,
-        "norm": NORMS,
-        "activation": ACTIVATIONS,
-        "mixing": MIXINGS,
-        "engine": ENGINES,
+    """What the signature says of each option, and the names there are."""
+    checks = {
+        "int": validate.positive_integer,
+        "float": validate.fraction,
+        "bool": validate.flag,
     }
-    for name, options in choices.items():
+    for name, parameter in signature(SequenceModel).parameters.items():
+        if parameter.annotation in checks:
+            checks[parameter.annotation](name, config[name])
+    for name, options in NAMES.items():
         if config[name] not in options:
             raise ValueError(unknown(name, config[name], options))
     if config["towers"] > 2 or (config["towers"] == 2 and config["pooling"] == "none"):

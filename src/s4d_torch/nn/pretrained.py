@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +16,8 @@ from torch import nn
 
 from s4d_torch._files import write_atomically
 from s4d_torch._registry import unknown
+
+M = TypeVar("M", bound=nn.Module)
 
 FORMAT_VERSION = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -26,25 +28,11 @@ class Pretrained(nn.Module):
     """Saving and loading for a module whose ``config`` holds its constructor's arguments."""
 
     config: dict[str, Any]
+    saved_as: ClassVar[str | None] = None  # the name in config.json, if not that of the class
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the config into ``folder``, whole or not at all."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        # clone: safetensors refuses tensors that share memory, as tied weights do
-        tensors = {
-            name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, x in self.state_dict().items()
-        }
-        description = {
-            "format": "s4d_torch",
-            "format_version": FORMAT_VERSION,
-            "model": type(self).__name__,
-            "config": self.config,
-        }
-        text = json.dumps(description, indent=2) + "\n"
-        weights = save(tensors, metadata={"format": "pt"})
-        write_atomically({folder / WEIGHTS: weights, folder / CONFIG: text.encode()})
+        write_folder(Path(folder), self._name(), self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(
@@ -55,22 +43,13 @@ class Pretrained(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> Self:
         """Load what :meth:`save_pretrained` wrote, in its precision unless ``dtype`` is given."""
-        folder = Path(folder)
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"no folder {str(folder)!r}; expected one with {WEIGHTS} and {CONFIG}, "
-                "as save_pretrained writes it"
-            )
-        config = _read_config(folder / CONFIG, cls.__name__, configurable(cls))
-        tensors = read_tensors(folder / WEIGHTS)
-        saved = [x.dtype for x in tensors.values() if x.is_floating_point()]
-        unused = torch.Generator()  # loading leaves the random numbers of others alone
-        try:
-            model = cls(**config, generator=unused, dtype=saved[0] if saved else None)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{folder / CONFIG} describes no valid model: {error}") from error
-        _load(model, tensors, folder / WEIGHTS)
+        config, tensors = read_folder(Path(folder), cls._name(), configurable(cls))
+        model = load_module(cls, config, tensors, Path(folder))
         return model.to(device=device, dtype=dtype)
+
+    @classmethod
+    def _name(cls) -> str:
+        return cls.saved_as or cls.__name__
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -86,7 +65,55 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         ) from error
 
 
-def _read_config(path: Path, model: str, arguments: list[str]) -> dict[str, Any]:
+def write_folder(
+    folder: Path, model: str, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Weights and a config, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # clone: safetensors refuses tensors that share memory, as tied weights do
+    saved = {
+        name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, x in tensors.items()
+    }
+    description = {
+        "format": "s4d_torch",
+        "format_version": FORMAT_VERSION,
+        "model": model,
+        "config": config,
+    }
+    text = json.dumps(description, indent=2) + "\n"
+    weights = save(saved, metadata={"format": "pt"})
+    write_atomically({folder / WEIGHTS: weights, folder / CONFIG: text.encode()})
+
+
+def read_folder(
+    folder: Path, model: str, arguments: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The config and the weights of a ``model``; an error if they are not as they were written."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"no folder {str(folder)!r}; expected one with {WEIGHTS} and {CONFIG}, "
+            "as save_pretrained writes it"
+        )
+    config = _read_config(folder / CONFIG, model, arguments)
+    return config, read_tensors(folder / WEIGHTS)
+
+
+def load_module(
+    make: Callable[..., M], config: dict[str, Any], tensors: dict[str, torch.Tensor], folder: Path
+) -> M:
+    """A module from its options and weights, in their precision."""
+    saved = [x.dtype for x in tensors.values() if x.is_floating_point()]
+    unused = torch.Generator()  # loading leaves the random numbers of others alone
+    try:
+        model = make(**config, generator=unused, dtype=saved[0] if saved else None)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{folder / CONFIG} describes no valid model: {error}") from error
+    _load(model, tensors, folder / WEIGHTS)
+    return model
+
+
+def _read_config(path: Path, model: str, arguments: Sequence[str]) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"no file {str(path)!r}; the folder is not complete")
     try:

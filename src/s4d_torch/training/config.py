@@ -35,7 +35,7 @@ class ModelConfig:
     """features between blocks, H"""
     d_state: int = 64
     """state size of each feature, N"""
-    norm: Literal["layer", "batch", "none"] = "layer"
+    norm: str = "layer"
     """layer, batch or none"""
     prenorm: bool = True
     """normalise before the layer, not after the residual"""

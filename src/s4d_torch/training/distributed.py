@@ -19,7 +19,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from s4d_torch._interruption import Stop, interruptions
-from s4d_torch.nn.block import SequenceBatchNorm
+from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.nn.ssm import SSM
 
 # -- processes -----------------------------------------------------------------------------------

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Facts = Mapping[str, Any]
+Example = Callable[[Facts], list[str]]
+"""Ten lines of Python or fewer that use an export, run in its folder."""
 
 
-def card(facts: Facts) -> str:
+def card(facts: Facts, example: Example | None) -> str:
     """The README of an export, from the facts of its ``export.json``."""
     parts = [
         "# " + _title(facts),
         _first_words(facts),
-        "## Use\n" + f"```python\n{example(facts)}\n```",
+        *([] if example is None else ["## Use\n```python\n" + "\n".join(example(facts)) + "\n```"]),
         "## Inputs and outputs\n" + _tables(facts),
         "## Data\n" + _data(facts),
         "## Check\n" + _check(facts),
@@ -52,16 +54,10 @@ def _first_words(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-# -- the example ---------------------------------------------------------------------------------
+# -- the examples --------------------------------------------------------------------------------
 
 
-def example(facts: Facts) -> str:
-    """Ten lines of Python or fewer, run in the folder of the export."""
-    lines = _onnx_example(facts) if facts["to"] == "onnx" else _torch_example(facts)
-    return "\n".join(lines)
-
-
-def _onnx_example(facts: Facts) -> list[str]:
+def onnx_example(facts: Facts) -> list[str]:
     shape, tokens = _sizes(facts), _reads_tokens(facts)
     dtype = "np.int64" if tokens else "np.float32"
     lines = [
@@ -83,7 +79,7 @@ def _onnx_example(facts: Facts) -> list[str]:
     return lines
 
 
-def _torch_example(facts: Facts) -> list[str]:
+def torch_example(facts: Facts) -> list[str]:
     shape, tokens = _sizes(facts), _reads_tokens(facts)
     dtype = ", dtype=torch.int64" if tokens else ""
     lead = tuple(shape[: _towers(facts)])

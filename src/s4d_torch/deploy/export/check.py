@@ -10,9 +10,9 @@ import torch
 from torch import Generator, Tensor
 
 from s4d_torch.deploy.export.formats import Sequence, State, Step
-from s4d_torch.deploy.export.plan import CHUNK, ModelPlan
 from s4d_torch.nn import validate
 from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.plan import CHUNK, ModelPlan
 from s4d_torch.nn.state import ModelState
 
 # (batch, length): one sample, ends of chunks and what lies beside them, several chunks

@@ -23,9 +23,9 @@ from s4d_torch.deploy.export.check import (
     reference,
 )
 from s4d_torch.deploy.export.formats import FORMATS, Format
-from s4d_torch.deploy.export.plan import ModelPlan, make_plan, state_shapes
-from s4d_torch.deploy.export.quantize import quantized
+from s4d_torch.deploy.export.quantize import quantized, quantized_plan
 from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.plan import ModelPlan, make_plan
 from s4d_torch.training.evaluation import predict, score
 
 FACTS, CARD = "export.json", "README.md"
@@ -73,7 +73,7 @@ def export_model(
     dataset: Dataset | None = None,
     tolerance: float = TOLERANCE,
 ) -> Exported:
-    """Write ``sequence`` and ``step`` as ``onnx`` or ``pt2`` into ``folder``, with a model card.
+    """Write ``sequence`` and ``step`` as ``onnx``, ``pt2`` or another of ``FORMATS``, with a card.
 
     Both take any batch, the sequence any length too; they compute in float32 with the state of the
     step in float64. ``rate`` is fixed in them. ``quantize`` stores the mixing matrices as ``int8``
@@ -83,17 +83,15 @@ def export_model(
     What differs from the model by more than ``tolerance``, of the largest output, is refused: then,
     as after any error, ``folder`` is as it was.
     """
-    if not isinstance(model, SequenceModel):
-        raise TypeError(
-            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
-            "torch.export and torch.onnx take other models"
-        )
     kind, target = FORMATS[to], Path(folder)
+    _check_model(model)
     versions = kind.require()
     _check_target(target)
     exact = reference(model)
     shown = exact if quantize is None else quantized(exact, quantize)
-    plan = make_plan(model, quantize=quantize, rate=rate)
+    exact_plan = make_plan(exact, rate)
+    kind.check(exact_plan)
+    plan = exact_plan if quantize is None else quantized_plan(exact_plan, quantize)
     signature = dataset.signature if signature is None and dataset is not None else signature
     with folder_in_place_of(target, prefix=".export-") as place:
         _write(kind, plan, place)
@@ -115,12 +113,12 @@ def export_model(
         if quantize is not None:
             facts["quantized"] = {
                 "to": quantize,
-                "bytes_before": _sizes_of_exact(kind, model, rate, place),
+                "bytes_before": _sizes(kind, exact_plan, place),
                 "output_change": output_change(exact, shown, plan, rate),
                 "scores": None if dataset is None else _scores(exact, shown, dataset, rate),
             }
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        (place / CARD).write_text(card(facts), encoding="utf-8")
+        (place / CARD).write_text(card(facts, kind.example), encoding="utf-8")
     return Exported(target, facts)
 
 
@@ -199,7 +197,7 @@ def _described(kind: Format, plan: ModelPlan, place: Path) -> dict[str, Any]:
         "why_no_step": None if plan.causal else NO_STEP,
     }
     if plan.causal:
-        shapes = state_shapes(plan).items()
+        shapes = plan.state_shapes().items()
         states = [_tensor(name, "float64", [*lead, *shape]) for name, shape in shapes]
         after = [{**state, "name": f"next_{state['name']}"} for state in states]
         described["step"] = {
@@ -215,10 +213,10 @@ def _tensor(name: str, dtype: str, shape: list[Any]) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
 
 
-def _sizes_of_exact(kind: Format, model: SequenceModel, rate: float, place: Path) -> dict[str, int]:
-    """Bytes of the same files without quantisation."""
+def _sizes(kind: Format, plan: ModelPlan, place: Path) -> dict[str, int]:
+    """Bytes of the files of another plan."""
     with temporary_folder(place / "exact") as other:
-        _write(kind, make_plan(model, rate=rate), other)
+        _write(kind, plan, other)
         files = sorted(other.iterdir())
         return {file.stem: file.stat().st_size for file in files}
 
@@ -243,6 +241,14 @@ def _scores(
 
 
 # -- where it goes --------------------------------------------------------------------------------
+
+
+def _check_model(model: SequenceModel) -> None:
+    if not isinstance(model, SequenceModel):
+        raise TypeError(
+            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
+            "torch.export and torch.onnx take other models"
+        )
 
 
 def _check_target(folder: Path) -> None:

@@ -11,33 +11,42 @@ import torch
 from torch import Tensor
 
 from s4d_torch._registry import Registry
-from s4d_torch.deploy.export import onnx_model as onnx_graph
-from s4d_torch.deploy.export import torch_model as export_torch
+from s4d_torch.deploy.export import onnx_model, torch_model
+from s4d_torch.deploy.export.card import Example, onnx_example, torch_example
 from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package
-from s4d_torch.deploy.export.plan import ModelPlan, state_shapes
+from s4d_torch.nn.plan import ModelPlan
 
 State = tuple[Tensor, ...]
 Sequence = Callable[[Tensor, Tensor | None], Tensor]
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
+def _takes_all(plan: ModelPlan) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Format:
-    """Writers of the two graphs, and loaders of what they wrote.
+    """Writers of the two graphs, and loaders of what they wrote; register your own in FORMATS.
 
-    ``lengths_optional`` says whether a sequence runs without ``lengths``; ``needs`` what a program
-    that uses the files has to have installed.
+    >>> FORMATS.register("mine", Format(".bin", "my runtime", write_sequence=..., ...))
     """
 
     suffix: str
     needs: str
-    lengths_optional: bool
-    require: Callable[[], dict[str, str]]
-    """raise if a package is missing; the versions that matter"""
+    """what a program that uses the files has to have installed"""
     write_sequence: Callable[[ModelPlan, Path], None]
     write_step: Callable[[ModelPlan, Path], None]
     load_sequence: Callable[[Path], Sequence]
     load_step: Callable[[Path], Step]
+    lengths_optional: bool = False
+    """whether a sequence runs without ``lengths``"""
+    require: Callable[[], dict[str, str]] = dict
+    """raise if a package is missing; the versions that matter"""
+    check: Callable[[ModelPlan], None] = _takes_all
+    """raise if a choice of the model has no form in this format"""
+    example: Example | None = None
+    """for the model card"""
 
 
 FORMATS: Registry[Format] = Registry("export format")
@@ -90,8 +99,10 @@ FORMATS.register(
         needs="ONNX Runtime, or another runtime of ONNX",
         lengths_optional=True,
         require=_onnx_versions,
-        write_sequence=lambda plan, path: _write(path, onnx_graph.sequence_graph(plan)),
-        write_step=lambda plan, path: _write(path, onnx_graph.step_graph(plan)),
+        check=onnx_model.check_forms,
+        example=onnx_example,
+        write_sequence=lambda plan, path: _write(path, onnx_model.sequence_graph(plan)),
+        write_step=lambda plan, path: _write(path, onnx_model.step_graph(plan)),
         load_sequence=_onnx_sequence,
         load_step=_onnx_step,
     ),
@@ -106,7 +117,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _torch_sequence(path: Path) -> Sequence:
-    program = export_torch.load_program(path)
+    program = torch_model.load_program(path)
 
     def call(u: Tensor, lengths: Tensor | None) -> Tensor:
         assert lengths is not None
@@ -117,7 +128,7 @@ def _torch_sequence(path: Path) -> Sequence:
 
 
 def _torch_step(path: Path) -> Step:
-    program = export_torch.load_program(path)
+    program = torch_model.load_program(path)
 
     def call(u: Tensor, state: State) -> tuple[Tensor, State]:
         y, after = program(u, state)
@@ -131,10 +142,9 @@ FORMATS.register(
     Format(
         suffix=".pt2",
         needs=f"PyTorch alone, of version {torch.__version__.split('+')[0]} or later",
-        lengths_optional=False,
-        require=dict,
-        write_sequence=export_torch.save_sequence,
-        write_step=lambda plan, path: export_torch.save_step(plan, state_shapes(plan), path),
+        example=torch_example,
+        write_sequence=torch_model.save_sequence,
+        write_step=torch_model.save_step,
         load_sequence=_torch_sequence,
         load_step=_torch_step,
     ),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from s4d_torch.deploy.export import onnx_system
 from s4d_torch.deploy.export.onnx_builder import Graph, Value
-from s4d_torch.deploy.export.plan import (
-    CHUNK,
-    AffinePlan,
-    BlockPlan,
-    ModelPlan,
-    NormPlan,
-    state_shapes,
-)
+from s4d_torch.nn.norm import FoldedNorm, NormKind
+from s4d_torch.nn.plan import CHUNK, AffinePlan, BlockPlan, ModelPlan, lacking
 
 WHOLE = 2**62  # the length of a sequence that has no padding: min(lengths, length) is the length
+
+
+def check_forms(plan: ModelPlan) -> None:
+    """Refuse a model with a choice that has no ONNX form."""
+    without = lacking(plan.model, "onnx")
+    if without:
+        kinds = {"activation": "onnx=", "mixing": "onnx=", "norm": "fold="}
+        given = ", ".join(f"{kinds[name.split()[0]]} for the {name}" for name in without)
+        raise ValueError(
+            f"{' and '.join(without)}: no ONNX form; register it with one ({given}), "
+            "or export to 'pt2'; nothing was written"
+        )
 
 
 def sequence_graph(plan: ModelPlan) -> bytes:
@@ -59,7 +63,7 @@ def step_graph(plan: ModelPlan) -> bytes:
     lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
     features = [] if plan.tokens else [plan.d_input]
     u = g.input("u", "int64" if plan.tokens else "float32", [*lead, *features])
-    shapes = state_shapes(plan)
+    shapes = plan.state_shapes()
     state = {name: g.input(name, "float64", [*lead, *shape]) for name, shape in shapes.items()}
     if plan.towers == 2:
         u = g.reshape(u, -1, *features)
@@ -113,7 +117,7 @@ def _padded(
 def _encode(g: Graph, plan: ModelPlan, u: Value) -> Value:
     if isinstance(plan.encoder, AffinePlan):
         return _affine(g, plan.encoder, u)
-    return g.op("Gather", g.constant(plan.encoder), u, axis=0)
+    return g.op("Gather", g.constant(plan.encoder.float()), u, axis=0)
 
 
 def _block(
@@ -131,48 +135,37 @@ def _block(
 
 
 def _mix(g: Graph, plan: ModelPlan, block: BlockPlan, y: Value) -> Value:
-    y = _activate(g, plan.activation, y)
+    y = _activate(g, plan, y)
     if block.linear is not None:
         y = _affine(g, block.linear, y)
-    if block.glu:
-        value, gate = g.ops("Split", y, results=2, axis=-1)
-        y = g.op("Mul", value, g.op("Sigmoid", gate))
-    return y
+    assert plan.mixing.onnx is not None
+    return plan.mixing.onnx(g, y)
 
 
-def _activate(g: Graph, activation: str, x: Value) -> Value:
-    match activation:
-        case "gelu":
-            wide = g.op("Erf", g.op("Div", x, g.constant(math.sqrt(2.0))))
-            half = g.op("Mul", x, g.op("Add", wide, g.constant(1.0)))
-            return g.op("Mul", half, g.constant(0.5))
-        case "relu":
-            return g.op("Relu", x)
-        case "silu":
-            return g.op("Mul", x, g.op("Sigmoid", x))
-        case "tanh":
-            return g.op("Tanh", x)
-        case "none":
-            return x
-    raise ValueError(f"activation {activation!r} has no ONNX form yet")
+def _activate(g: Graph, plan: ModelPlan, x: Value) -> Value:
+    assert plan.activation.onnx is not None
+    return plan.activation.onnx(g, x)
 
 
 def _affine(g: Graph, plan: AffinePlan, x: Value) -> Value:
-    values = g.constant(plan.weight.values.t())  # (inputs, outputs)
-    if plan.weight.values.element_size() < 4:
-        values = g.cast(values, "float32")
-    if plan.weight.scale is not None:
+    weight = plan.weight.t()  # (inputs, outputs)
+    if weight.element_size() < 4:  # stored in fewer bits
+        values = g.cast(g.constant(weight), "float32")
+    else:
+        values = g.constant(weight.float())
+    if plan.scale is not None:
         # not DequantizeLinear: ONNX Runtime takes that as leave to round the activations too
-        values = g.op("Mul", values, g.constant(plan.weight.scale))
-    return g.op("Add", g.op("MatMul", x, values), g.constant(plan.bias))
+        values = g.op("Mul", values, g.constant(plan.scale))
+    return g.op("Add", g.op("MatMul", x, values), g.constant(plan.bias.float()))
 
 
-def _norm(g: Graph, plan: NormPlan, x: Value) -> Value:
-    if plan.kind == "none":
+def _norm(g: Graph, norm: FoldedNorm | None, x: Value) -> Value:
+    assert norm is not None
+    if norm.kind == NormKind.NONE:
         return x
-    scale, shift = g.constant(plan.scale), g.constant(plan.shift)
-    if plan.kind == "layer":
-        return g.op("LayerNormalization", x, scale, shift, axis=-1, epsilon=plan.eps)
+    scale, shift = g.constant(norm.scale.float()), g.constant(norm.shift.float())
+    if norm.kind == NormKind.LAYER:
+        return g.op("LayerNormalization", x, scale, shift, axis=-1, epsilon=norm.eps)
     return g.op("Add", g.op("Mul", x, scale), shift)
 
 
@@ -197,5 +190,5 @@ def _decode(g: Graph, plan: ModelPlan, x: Value) -> Value:
         a, b = (g.op("Gather", pairs, g.constant(i), axis=1) for i in (0, 1))
         x = g.op("Concat", a, b, g.op("Sub", a, b), g.op("Mul", a, b), axis=-1)
     for i, part in enumerate(plan.decoder):
-        x = _affine(g, part, x if i == 0 else _activate(g, plan.activation, x))
+        x = _affine(g, part, x if i == 0 else _activate(g, plan, x))
     return x

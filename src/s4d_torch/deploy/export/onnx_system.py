@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from s4d_torch.deploy.export.onnx_builder import Graph, Value
-from s4d_torch.deploy.export.plan import CHUNK, SystemPlan
+from s4d_torch.nn.plan import CHUNK, SystemPlan
 
 
 def step(g: Graph, plan: SystemPlan, u: Value, state: Value) -> tuple[Value, Value]:

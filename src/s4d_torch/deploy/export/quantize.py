@@ -8,13 +8,14 @@ shrinks.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from s4d_torch._registry import unknown
 from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.plan import AffinePlan, ModelPlan
 
 QUANTIZATIONS = ("int8", "float16")
 LEVELS = 127  # int8 without -128: symmetric, so that zero is exact
@@ -86,6 +87,20 @@ def quantized(model: SequenceModel, quantize: str) -> SequenceModel:
         for linear in linears:
             linear.weight.copy_(stored(linear.weight, quantize).matrix())
     return copy
+
+
+def quantized_plan(plan: ModelPlan, quantize: str) -> ModelPlan:
+    """The plan with its mixing matrices stored as ``int8`` or ``float16``."""
+
+    def shrunk(linear: AffinePlan) -> AffinePlan:
+        found = stored(linear.weight, quantize)
+        return replace(linear, weight=found.values, scale=found.scale)
+
+    blocks = tuple(
+        block if block.linear is None else replace(block, linear=shrunk(block.linear))
+        for block in plan.blocks
+    )
+    return replace(plan, blocks=blocks)
 
 
 def check_quantization(quantize: str) -> None:

@@ -1,7 +1,9 @@
-"""Whole models as modules of plain torch operators, for ``torch.export``.
+"""Models as archives of ``torch.export``: the model itself, with systems that run at any length.
 
-They hold what a :class:`ModelPlan` holds, in real numbers, and import nothing of this package when
-an archive of theirs is loaded.
+All of a model but its state spaces exports as it is. A state space does not: its chunks are a loop
+in Python, whose rounds a trace counts once, and its FFT has a size that depends on the number of
+bits of the length. In their place stands a :class:`PlannedSSM`, in real numbers from the plan. An
+archive imports nothing of this package when it is loaded.
 """
 
 from __future__ import annotations
@@ -9,165 +11,169 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import glu, layer_norm, linear, pad
+from torch.nn.functional import linear, pad
 
-from s4d_torch.deploy.export.plan import CHUNK, AffinePlan, BlockPlan, ModelPlan, NormPlan
-from s4d_torch.deploy.export.torch_system import ChunkedSystem, StepSystem
-from s4d_torch.nn.layer import ACTIVATIONS
+from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.padding import zero_ends
+from s4d_torch.nn.plan import CHUNK, AffinePlan, BlockPlan, ModelPlan, SystemPlan
+from s4d_torch.nn.state import ModelState
 
 # what an archive would keep of each node besides what it does: lines and paths of this package
 DEBUGGING = {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node"}
 
 
-class Affine(nn.Module):
+class StoredLinear(nn.Module):
     """``x W^T + b``; the matrix is stored as the plan has it and computed with in float32."""
 
-    values: Tensor
+    weight: Tensor
     scale: Tensor
     bias: Tensor
 
     def __init__(self, plan: AffinePlan) -> None:
         super().__init__()
-        self.scaled = plan.weight.scale is not None
-        self.register_buffer("values", plan.weight.values)
-        self.register_buffer("bias", plan.bias)
-        if plan.weight.scale is not None:
-            self.register_buffer("scale", plan.weight.scale[:, None])
+        self.scaled = plan.scale is not None
+        self.register_buffer("weight", plan.weight)
+        self.register_buffer("bias", plan.bias.float())
+        if plan.scale is not None:
+            self.register_buffer("scale", plan.scale[:, None])
 
     def forward(self, x: Tensor) -> Tensor:
-        matrix = self.values.to(x.dtype)
+        matrix = self.weight.to(x.dtype)
         return linear(x, matrix * self.scale if self.scaled else matrix, self.bias)
 
 
-class Norm(nn.Module):
-    """A norm in evaluation."""
+class PlannedSystem(nn.Module):
+    """One system: a step, and a sequence as matrix products inside chunks with a loop over them."""
 
-    scale: Tensor
-    shift: Tensor
-
-    def __init__(self, plan: NormPlan) -> None:
+    def __init__(self, plan: SystemPlan) -> None:
         super().__init__()
-        self.kind, self.eps = plan.kind, plan.eps
-        self.register_buffer("scale", plan.scale)
-        self.register_buffer("shift", plan.shift)
+        self.kind = plan.kind
+        self.names = [field.name for field in fields(plan) if field.name != "kind"]
+        for name in self.names:
+            self.register_buffer(name, getattr(plan, name))
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.kind == "layer":
-            return layer_norm(x, self.scale.shape, self.scale, self.shift, self.eps)
-        return x * self.scale + self.shift if self.kind == "affine" else x
+    @property
+    def plan(self) -> SystemPlan:
+        return SystemPlan(self.kind, **{name: getattr(self, name) for name in self.names})
+
+    def forward(self, u: Tensor) -> Tensor:
+        """u, y (rows, length, H)."""
+        plan = self.plan
+        rows, length, channels = u.shape
+        size = plan.output.shape[1]
+        outputs, inputs, toeplitz, power = _chunk_tables(plan)
+        # two chunks at least: a graph made for a number that may be one would hold for no other
+        chunks = (length + 2 * CHUNK - 1) // CHUNK
+        u = pad(u, (0, 0, 0, chunks * CHUNK - length))
+        blocks = u.reshape(rows * chunks, CHUNK, channels).permute(2, 0, 1)  # (H, rows n, T)
+        added = torch.bmm(blocks, inputs).permute(1, 0, 2).reshape(rows, chunks, channels, size)
+        zero = torch.zeros(rows, channels, size)
+
+        def body(state: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+            return plan.apply(power, state) + more, state.clone()
+
+        _, starts = _loop()(body, zero, added.transpose(0, 1).contiguous(), dim=0)
+        starts = starts.transpose(0, 1).reshape(rows * chunks, channels, size)
+        y = torch.bmm(blocks, toeplitz) + torch.bmm(starts.permute(1, 0, 2), outputs.mT)
+        y = y.permute(1, 2, 0).reshape(rows, chunks * CHUNK, channels)
+        return y.index_select(1, torch.arange(length))  # a slice would ask which is longer
 
 
-class Mixing(nn.Module):
-    """The activation and the mixing of the channels."""
+class PlannedSSM(nn.Module):
+    """Stands in for the :class:`SSM` of a layer, from its plan and at the plan's sampling rate."""
 
-    def __init__(self, plan: BlockPlan, activation: str) -> None:
+    def __init__(self, block: BlockPlan) -> None:
         super().__init__()
-        self.activation, self.glu = ACTIVATIONS[activation](), plan.glu
-        self.linear = nn.Identity() if plan.linear is None else Affine(plan.linear)
+        self.past = PlannedSystem(block.past)
+        self.future = None if block.future is None else PlannedSystem(block.future)
 
-    def forward(self, y: Tensor) -> Tensor:
-        y = self.linear(self.activation(y))
-        return glu(y, dim=-1) if self.glu else y
+    def forward(
+        self, u: Tensor, state: None = None, *, lengths: Tensor | None = None, **_: Any
+    ) -> tuple[Tensor, None]:
+        if self.future is None:
+            return self.past(u), None
+        u = zero_ends(u, lengths)  # the padding would be heard
+        ahead = pad(u.flip(1), (0, 0, 1, -1))  # from the end, one sample late
+        return self.past(u) + self.future(ahead).flip(1), None
 
-
-class PlainModel(nn.Module):
-    """What a sequence and a step have in common: all but the systems."""
-
-    def __init__(self, plan: ModelPlan) -> None:
-        super().__init__()
-        self.towers, self.pooling, self.prenorm = plan.towers, plan.pooling, plan.prenorm
-        self.tokens = plan.tokens
-        if isinstance(plan.encoder, AffinePlan):
-            self.encoder: nn.Module = Affine(plan.encoder)
-        else:
-            self.encoder = nn.Embedding.from_pretrained(plan.encoder)
-        self.norms = nn.ModuleList(Norm(block.norm) for block in plan.blocks)
-        self.mixings = nn.ModuleList(Mixing(block, plan.activation) for block in plan.blocks)
-        self.norm = Norm(plan.norm)
-        self.activation = ACTIVATIONS[plan.activation]()
-        self.decoder = nn.ModuleList(Affine(part) for part in plan.decoder)
-
-    def decode(self, x: Tensor) -> Tensor:
-        if self.towers == 2:
-            a, b = x.unflatten(0, (-1, 2)).unbind(1)
-            x = torch.cat([a, b, a - b, a * b], dim=-1)
-        for i, part in enumerate(self.decoder):
-            x = part(x if i == 0 else self.activation(x))
-        return x
+    def step(self, u: Tensor, state: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+        return self.past.plan.step(u, state)
 
 
-class PlainSequence(PlainModel):
+class ExportedSequence(nn.Module):
     """``y = f(u, lengths)``; shapes and padding as for a :class:`SequenceModel`."""
 
     def __init__(self, plan: ModelPlan) -> None:
-        super().__init__(plan)
-        self.pasts = nn.ModuleList(ChunkedSystem(block.past) for block in plan.blocks)
-        futures = [block.future for block in plan.blocks]
-        self.futures = nn.ModuleList(ChunkedSystem(plan) for plan in futures if plan is not None)
+        super().__init__()
+        self.model = exportable(plan)
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
-        if self.towers == 2:
-            u, lengths = u.flatten(0, 1), lengths.flatten()
-        length = u.shape[1]
-        # two chunks at least: a graph made for a number that may be one would hold for no other
-        chunks = (length + 2 * CHUNK - 1) // CHUNK
-        extra = chunks * CHUNK - length
-        u = pad(u, (0, extra) if self.tokens else (0, 0, 0, extra))
-        valid = torch.arange(chunks * CHUNK) < lengths[:, None]  # (rows, P)
-        u = torch.where(valid if self.tokens else valid[..., None], u, torch.zeros_like(u))
-        valid = valid[..., None]
-        x = self.encoder(u)
-        for i, past in enumerate(self.pasts):
-            branch = self.norms[i](x) if self.prenorm else x
-            if self.futures:  # the padding would be heard
-                branch = torch.where(valid, branch, torch.zeros_like(branch))
-                ahead = pad(branch.flip(1), (0, 0, 1, -1))  # from the end, one sample late
-                y = past(branch, chunks) + self.futures[i](ahead, chunks).flip(1)
-            else:
-                y = past(branch, chunks)
-            x = x + self.mixings[i](y)
-            x = x if self.prenorm else self.norms[i](x)
-        x = self.norm(x)
-        if self.pooling == "none":
-            y = self.decode(x)
-            y = torch.where(valid, y, torch.zeros_like(y))
-            return y.index_select(1, torch.arange(length))  # a slice would ask which is longer
-        if self.pooling == "last":
-            place = (lengths - 1)[:, None, None].expand(-1, 1, x.shape[-1])
-            return self.decode(x.gather(1, place)[:, 0])
-        total = torch.where(valid, x, torch.zeros_like(x)).sum(1, dtype=torch.float64)
-        return self.decode((total / lengths[:, None]).to(x.dtype))
+        y: Tensor = self.model(u, lengths=lengths, return_state=False)[0]
+        return y
 
 
-class PlainStep(PlainModel):
+class ExportedStep(nn.Module):
     """``y, state = f(u, state)`` for one sample; the state is a tuple of float64 tensors."""
 
     def __init__(self, plan: ModelPlan) -> None:
-        super().__init__(plan)
-        self.systems = nn.ModuleList(StepSystem(block.past) for block in plan.blocks)
+        super().__init__()
+        self.model, self.layers = exportable(plan), len(plan.blocks)
 
     def forward(self, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if self.towers == 2:
-            u, state = u.flatten(0, 1), tuple(part.flatten(0, 1) for part in state)
-        x, after = self.encoder(u), []
-        for i, system in enumerate(self.systems):
-            y, end = system(self.norms[i](x) if self.prenorm else x, state[i])
-            after.append(end)
-            x = x + self.mixings[i](y)
-            x = x if self.prenorm else self.norms[i](x)
-        x = self.norm(x)
-        if self.pooling == "mean":
-            total, samples = state[-2] + x, state[-1] + 1
-            after += [total, samples]
-            x = (total / samples[:, None]).to(x.dtype)
-        if self.towers == 2:
-            after = [part.unflatten(0, (-1, 2)) for part in after]
-        return self.decode(x), tuple(after)
+        pair = self.model.towers == 2
+        parts = [part.flatten(0, 1) if pair else part for part in state]
+        layers, pooled = parts[: self.layers], parts[self.layers :]
+        if not pooled:  # no mean is asked for
+            pooled = [layers[0].new_zeros(layers[0].shape[0], self.model.d_model)]
+            pooled.append(pooled[0][:, 0])
+        y, after = self.model.step(u, ModelState(tuple(layers), *pooled))
+        parts = [*after.layers, after.total, after.samples][: len(state)]
+        return y, tuple(part.unflatten(0, (-1, 2)) if pair else part for part in parts)
+
+
+def exportable(plan: ModelPlan) -> SequenceModel:
+    """A copy of the model in float32, with the plan's systems and matrices as they are stored."""
+    model = deepcopy(cast(SequenceModel, plan.model)).cpu().float().eval().requires_grad_(False)
+    for block, planned in zip(model._each_block(), plan.blocks, strict=True):
+        block.layer.ssm = PlannedSSM(planned)  # type: ignore[assignment]
+        if planned.linear is not None and planned.linear.weight.element_size() < 4:
+            block.layer.output = StoredLinear(planned.linear)
+    return model
+
+
+def _chunk_tables(plan: SystemPlan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``C A^j`` (H, T, S), ``A^(T-1-j) B`` (H, T, S), the Toeplitz matrix (H, T, T) and A^T.
+
+    In double precision; made in the graph, as A, B and C are much smaller.
+    """
+    rows, columns, power = plan.tables(CHUNK)
+    kernel = (rows[:, :-1] * plan.input[:, None]).sum(-1)
+    before = plan.direct.new_zeros(plan.direct.shape[0], CHUNK - 1)
+    kernel = torch.cat([before, plan.direct[:, None], kernel], 1).float()
+    toeplitz = kernel.unfold(1, CHUNK, 1).flip(1)  # M[s, t] = K[t - s], zero before
+    return rows.float(), columns.float(), toeplitz, power.float()
+
+
+def _loop() -> Any:
+    """torch's scan over the first axis, which an archive keeps as a loop of any length."""
+    try:
+        from torch._higher_order_ops.scan import scan
+    except ImportError as error:
+        raise ImportError(
+            f"archives of sequences need torch's scan, which torch {torch.__version__} lacks; "
+            "use torch 2.6 or later"
+        ) from error
+    return scan
+
+
+# -- archives ------------------------------------------------------------------------------------
 
 
 def save_sequence(plan: ModelPlan, path: Path) -> None:
@@ -177,16 +183,16 @@ def save_sequence(plan: ModelPlan, path: Path) -> None:
     u = _input(plan, (*lead, 2 * CHUNK + 5))
     lengths = torch.full(lead, u.shape[plan.towers])
     axes = ({0: batch, plan.towers: length}, {0: batch})
-    _save(PlainSequence(plan), (u, lengths), axes, path)
+    _save(ExportedSequence(plan), (u, lengths), axes, path)
 
 
-def save_step(plan: ModelPlan, shapes: dict[str, list[int]], path: Path) -> None:
+def save_step(plan: ModelPlan, path: Path) -> None:
     """One step as a ``torch.export`` archive, for any batch."""
     batch = torch.export.Dim("batch", min=1)
-    lead = (3,) if plan.towers == 1 else (3, 2)
-    state = tuple(torch.ones(*lead, *shape, dtype=torch.float64) for shape in shapes.values())
+    lead, shapes = (3,) if plan.towers == 1 else (3, 2), plan.state_shapes().values()
+    state = tuple(torch.ones(*lead, *shape, dtype=torch.float64) for shape in shapes)
     axes = ({0: batch}, tuple({0: batch} for _ in state))
-    _save(PlainStep(plan), (_input(plan, lead), state), axes, path)
+    _save(ExportedStep(plan), (_input(plan, lead), state), axes, path)
 
 
 def _input(plan: ModelPlan, lead: tuple[int, ...]) -> Tensor:
@@ -197,7 +203,13 @@ def _input(plan: ModelPlan, lead: tuple[int, ...]) -> Tensor:
 
 def _save(module: nn.Module, arguments: tuple[Any, ...], axes: Any, path: Path) -> None:
     with torch.no_grad(), _quietly():
-        program = torch.export.export(module.eval(), arguments, dynamic_shapes=axes)
+        try:
+            program = torch.export.export(module.eval(), arguments, dynamic_shapes=axes)
+        except Exception as error:  # of many kinds, and none of them the caller's
+            raise ValueError(
+                "torch.export cannot trace the model at any batch and length; is there a module "
+                f"of your own in it? nothing was written ({error})"
+            ) from error
         for graph in program.graph_module.modules():
             for node in graph.graph.nodes if isinstance(graph, torch.fx.GraphModule) else ():
                 for name in DEBUGGING & node.meta.keys():

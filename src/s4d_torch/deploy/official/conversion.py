@@ -11,7 +11,7 @@ from torch import Tensor
 
 from s4d_torch.deploy.official.layer_reader import read_layer
 from s4d_torch.deploy.official.model_reader import is_model, read_model
-from s4d_torch.deploy.official.weight_files import read_official, save_layer
+from s4d_torch.deploy.official.weight_files import read_official
 from s4d_torch.deploy.official.weights import Facts, ModelOptions, Weights
 from s4d_torch.nn import Layer, SequenceModel
 
@@ -36,11 +36,9 @@ class Conversion:
 
     def save(self, folder: str | os.PathLike[str]) -> str:
         """Write the module; returns the name of the function that loads it."""
-        if isinstance(self.module, SequenceModel):
-            self.module.save_pretrained(folder)
-            return "SequenceModel.from_pretrained"
-        save_layer(self.module, folder)
-        return "s4d_torch.deploy.load_layer"
+        self.module.save_pretrained(folder)
+        whole = isinstance(self.module, SequenceModel)
+        return "SequenceModel.from_pretrained" if whole else "s4d_torch.Layer.from_pretrained"
 
 
 def convert_file(

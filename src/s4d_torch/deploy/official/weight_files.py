@@ -1,4 +1,4 @@
-"""Files of the official code, and folders for single layers; no pickle is run."""
+"""Files of the official code; no pickle is run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from s4d_torch._registry import Registry
-from s4d_torch.nn import DSS, S4, S4D, Layer, Method
-from s4d_torch.nn.layer import ACTIVATIONS
-from s4d_torch.nn.pretrained import Pretrained, read_tensors
-
-LAYERS: Registry[type[Layer]] = Registry("layer")
-for _layer in (S4D, S4, DSS, Layer):
-    LAYERS.register(_layer.__name__, _layer)
+from s4d_torch.nn import Layer
+from s4d_torch.nn.pretrained import read_tensors
 
 HOLDERS = ("state_dict", "model")  # of Lightning, and of the official example.py
 SAVE_AGAIN = """\
@@ -98,60 +91,9 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     return {str(name): x for name, x in content.items()}
 
 
-class SavedLayer(Pretrained):
-    """A folder for one layer, in the form that ``SequenceModel.save_pretrained`` writes."""
-
-    def __init__(
-        self,
-        layer: str,
-        d_model: int,
-        d_state: int,
-        method: dict[str, Any],
-        activation: str,
-        mixing: str,
-        *,
-        generator: Generator | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.config = {
-            "layer": layer,
-            "d_model": d_model,
-            "d_state": d_state,
-            "method": method,
-            "activation": activation,
-            "mixing": mixing,
-        }
-        self.layer = LAYERS[layer](
-            d_model,
-            d_state,
-            method=Method().replace(**method),
-            activation=activation,
-            mixing=mixing,
-            generator=generator,
-            dtype=dtype,
-        )
-
-
 def save_layer(layer: Layer, folder: str | os.PathLike[str]) -> None:
-    """Write a layer's weights and config into ``folder``, for :func:`load_layer`.
-
-    What is kept is what its output depends on in evaluation: dropout, ``engine`` and
-    ``check_finite`` are not.
-    """
-    names = {kind: name for name, kind in ACTIVATIONS.items()}
-    saved = SavedLayer(
-        type(layer).__name__,
-        layer.d_model,
-        layer.d_state,
-        asdict(layer.method),
-        names[type(layer.activation)],
-        layer.mixing,
-        generator=Generator(),
-        dtype=layer.ssm.raw_C.dtype,
-    )
-    saved.layer.load_state_dict(layer.state_dict())
-    saved.save_pretrained(folder)
+    """The same as ``layer.save_pretrained(folder)``."""
+    layer.save_pretrained(folder)
 
 
 def load_layer(
@@ -160,5 +102,5 @@ def load_layer(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Layer:
-    """The layer that :func:`save_layer` or ``s4d convert`` wrote into ``folder``."""
-    return SavedLayer.from_pretrained(folder, device=device, dtype=dtype).layer
+    """The same as ``Layer.from_pretrained(folder)``, for what ``s4d convert`` wrote too."""
+    return Layer.from_pretrained(folder, device=device, dtype=dtype)

@@ -21,8 +21,7 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.baselines.base import Baseline
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.state import ModelState
-from s4d_torch.nn.stepping.step import CompiledStep
-from s4d_torch.ssm.compiled.scan import available
+from s4d_torch.nn.stepping.step import CompiledStep, compiles
 
 # Samples times channels from which a sequence takes less time than its steps; docs/streaming.md
 # has the measurement. Below SHORTEST samples moving the state costs more than that can win.
@@ -62,7 +61,7 @@ class Runner:
         self.pools = model.pooling != "none"
         if crossover is not None:
             self.enough, self.shortest = crossover, 1
-        elif available(self.device, self.dtype):
+        elif compiles(self.model):
             self.enough, self.shortest = usual_crossover(model), SHORTEST
         else:  # a step in Python costs as much as a call of the model
             self.enough, self.shortest = 2, 2

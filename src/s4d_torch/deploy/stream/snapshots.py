@@ -22,12 +22,10 @@ from torch import Tensor
 
 from s4d_torch._files import write_atomically
 from s4d_torch.deploy.stream.runner import Runner, StreamPosition, joined, row_of
-from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.model import NO_EFFECT, SequenceModel
 from s4d_torch.nn.state import ModelState
 
 FORMAT, VERSION = "s4d_torch stream", 1
-# what has no part in an answer
-TRAINING = ("dropout", "tie_dropout", "drop_path", "engine", "check_finite")
 
 
 def write_streams(
@@ -80,7 +78,7 @@ def _named(states: ModelState) -> dict[str, Tensor]:
 
 def _identity(model: SequenceModel) -> dict[str, Any]:
     """What two models have in common that answer alike."""
-    config = {name: value for name, value in model.config.items() if name not in TRAINING}
+    config = {name: value for name, value in model.config.items() if name not in NO_EFFECT}
     digest = sha256()
     for name, x in model.state_dict().items():
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())

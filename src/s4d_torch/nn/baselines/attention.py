@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from s4d_torch.nn import validate
 from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool
-from s4d_torch.nn.layer import mask
+from s4d_torch.nn.padding import mask
 
 
 class AttentionBlock(nn.Module):

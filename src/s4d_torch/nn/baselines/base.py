@@ -10,9 +10,10 @@ from torch import Generator, Tensor, nn
 
 from s4d_torch._registry import Registry, unknown
 from s4d_torch.nn import validate
-from s4d_torch.nn.block import SequenceBatchNorm
-from s4d_torch.nn.layer import mask
+from s4d_torch.nn.ends import check_input, compare_pairs, in_one_batch, read_input
 from s4d_torch.nn.model import ENCODERS, SequenceModel
+from s4d_torch.nn.norm import SequenceBatchNorm
+from s4d_torch.nn.padding import zero_ends
 from s4d_torch.nn.pretrained import Pretrained, configurable
 
 MODELS: Registry[type[Pretrained]] = Registry("model")
@@ -79,33 +80,15 @@ class Baseline(Pretrained):
             raise ValueError(
                 f"{self.kind} cannot change its sampling rate, got {rate}; leave out rate"
             )
-        self._check(u)
-        shape = (u.shape[0],) if self.towers == 1 else (u.shape[0], 2)
-        lengths = validate.sequence_lengths(lengths, shape, u.shape[self.towers], u.device)
-        if lengths is not None:  # the padding may hold NaN, or numbers that are no tokens
-            valid = mask(lengths, u)
-            valid = valid if u.is_floating_point() else valid[..., 0]
-            u = torch.where(valid, u, torch.zeros_like(u))
+        tokens = self.config["encoder"] == "embedding"
+        dtype = None if tokens else next(self.parameters()).dtype
+        check_input(u, self.towers, self.config["d_input"], dtype)
+        u, lengths = read_input(u, lengths, self.towers)
         if self.towers == 2:
-            u = u.flatten(0, 1)
-            lengths = None if lengths is None else lengths.flatten()
+            u, lengths = in_one_batch(u, lengths)
         x = self.features(self.encoder(u if u.is_floating_point() else u.long()), lengths)
-        if self.towers == 2:
-            a, b = x.unflatten(0, (-1, 2)).unbind(1)
-            x = torch.cat([a, b, a - b, a * b], dim=-1)
-        y: Tensor = self.decoder(x)
+        y: Tensor = self.decoder(compare_pairs(x) if self.towers == 2 else x)
         return y, None
-
-    def _check(self, u: Tensor) -> None:
-        pair = "2, " if self.towers == 2 else ""
-        if self.config["encoder"] == "embedding":
-            validate.tokens("u", u, f"(batch, {pair}length)")
-        else:
-            dtype = next(self.parameters()).dtype
-            shape = f"(batch, {pair}length, d_input)"
-            validate.signal("u", u, shape, self.config["d_input"], dtype)
-        if self.towers == 2 and u.shape[1] != 2:
-            raise ValueError(f"u must be (batch, 2, length, ...), got {tuple(u.shape)}")
 
 
 def encode(encoder: str, d_input: int, d_model: int, factory: dict[str, Any]) -> nn.Module:
@@ -121,12 +104,7 @@ def pool(x: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
         return x[torch.arange(len(x), device=x.device), last]
     if lengths is None:
         return x.mean(1)
-    return silent_ends(x, lengths).sum(1) / lengths[:, None]
-
-
-def silent_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x (batch, length, features) with zeros where sequences have ended."""
-    return x if lengths is None else torch.where(mask(lengths, x), x, 0.0)
+    return zero_ends(x, lengths).sum(1) / lengths[:, None]
 
 
 def draw_uniform(module: nn.Module, generator: Generator | None) -> None:

@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, max_pool1d, pad, relu
 
-from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool, silent_ends
-from s4d_torch.nn.block import SequenceBatchNorm
+from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool
+from s4d_torch.nn.norm import SequenceBatchNorm
+from s4d_torch.nn.padding import zero_ends
 
 STAGES = 4  # each shorter in time than the one before
 
@@ -24,7 +25,7 @@ class ConvBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        branch = self.conv(silent_ends(self.norm(x, lengths), lengths).mT).mT
+        branch = self.conv(zero_ends(self.norm(x, lengths), lengths).mT).mT
         return x + self.dropout(gelu(branch))
 
 
@@ -96,10 +97,10 @@ class ResBlock(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """``lengths`` are those after the block; the ends of ``x`` are silent, as the result's."""
         branch = relu(self.norm1(self.conv1(x.mT).mT, lengths))
-        branch = self.conv2(silent_ends(self.dropout(branch), lengths).mT).mT
+        branch = self.conv2(zero_ends(self.dropout(branch), lengths).mT).mT
         if self.stride > 1:
             x = self.shortcut_norm(self.shortcut(x.mT).mT, lengths)
-        return silent_ends(relu(x + self.norm2(branch, lengths)), lengths)
+        return zero_ends(relu(x + self.norm2(branch, lengths)), lengths)
 
 
 @MODELS.register("ResNet")
@@ -141,12 +142,12 @@ class ResNet(Baseline):
         self.finish(2 * d_model, generator)
 
     def features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        x = self.stem(silent_ends(x, lengths).mT).mT  # the padding of tokens is a token, too
+        x = self.stem(zero_ends(x, lengths).mT).mT  # the padding of tokens is a token, too
         lengths = halved(lengths)
-        x = silent_ends(relu(self.norm(x, lengths)), lengths)
+        x = zero_ends(relu(self.norm(x, lengths)), lengths)
         x = max_pool1d(x.mT, 3, 2, padding=1).mT  # silence is never above the sound
         lengths = halved(lengths)
-        x = silent_ends(x, lengths)
+        x = zero_ends(x, lengths)
         for block in self.blocks:
             lengths = halved(lengths) if block.stride == 2 else lengths
             x = block(x, lengths)
@@ -168,7 +169,7 @@ def averages(x: Tensor, lengths: Tensor | None, width: int) -> tuple[Tensor, Ten
     """The mean over each ``width`` samples; the last one may have fewer that are valid."""
     batch, length, _ = x.shape
     blocks = -(-length // width)
-    sums = pad(silent_ends(x, lengths), (0, 0, 0, blocks * width - length))
+    sums = pad(zero_ends(x, lengths), (0, 0, 0, blocks * width - length))
     sums = sums.unflatten(1, (blocks, width)).sum(2)
     ends = x.new_full((batch,), length) if lengths is None else lengths.to(x.dtype)
     starts = width * torch.arange(blocks, device=x.device, dtype=x.dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-ACTIVATIONS = ("none", "gelu", "relu", "silu", "tanh")
+from s4d_torch.nn.activation import GELU, RELU, SILU, TANH
 
 Array = Any
 
@@ -43,21 +43,21 @@ T3, T4 = _f(0.0206390874), _f(-0.0057049872)
 
 @compiled
 def activate(kind: int, exact: int, x: Array) -> None:
-    """The activation ``ACTIVATIONS[kind]`` on x, in place."""
+    """The activation with the number ``kind`` (see ``nn.activation``) on x, in place."""
     size = x.shape[0]
-    if kind == 1:
+    if kind == GELU:
         if exact:
             for h in range(size):
                 x[h] = 0.5 * x[h] * (1 + math.erf(x[h] * math.sqrt(0.5)))
         else:
             for h in range(size):
                 x[h] = HALF * x[h] * (ONE + erf(x[h] * SQRT_HALF))
-    elif kind == 2:
+    elif kind == RELU:
         for h in range(size):
             x[h] = 0 if x[h] < 0 else x[h]
-    elif kind == 3:
+    elif kind == SILU:
         gate(exact, x, x)
-    elif kind == 4:
+    elif kind == TANH:
         if exact:
             for h in range(size):
                 x[h] = math.tanh(x[h])

@@ -9,10 +9,10 @@ import torch
 from torch import Generator, Tensor
 
 from s4d_torch.nn import validate
+from s4d_torch.nn.plan import Model
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.sampling import check_options
 from s4d_torch.nn.stepping.step import CompiledStep
-from s4d_torch.nn.stepping.tables import Model
 
 PIECE = 1 << 14  # symbols of a prompt that are read at a time, and random numbers drawn
 

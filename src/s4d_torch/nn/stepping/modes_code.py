@@ -6,7 +6,7 @@ step would drift. Modes are scaled so that an input adds 1 to each.
 
 cells (layers, groups, modes, 4 + 4 rank, LANES) hold A_bar, then C A_bar^(K-1) as the row that is
 read with, then the low-rank terms; modes are (layers, rows, groups, modes, 2, LANES). The rest is
-explained in ``compiled_step``.
+explained in ``step_code``.
 """
 
 from __future__ import annotations

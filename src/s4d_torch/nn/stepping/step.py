@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 from collections.abc import Sequence
 from copy import deepcopy
@@ -15,12 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch.nn import validate
+from s4d_torch.nn.plan import Model, ModelPlan, lacking, make_plan
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping import sampling
-from s4d_torch.nn.stepping.tables import Model, Packed, pack
+from s4d_torch.nn.stepping.tables import StepTables, make_tables
 from s4d_torch.ssm.compiled.scan import available, compiled_module
 
-BLOCK = 16  # samples between two runs of a mode; at most compiled_step.MOST
+log = logging.getLogger(__name__)
+
+BLOCK = 16  # samples between two runs of a mode; at most modes_code.MOST
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 Signal = TypeVar("Signal", Tensor, np.ndarray[Any, Any])
@@ -39,8 +42,8 @@ class CompiledStep:
 
     Samples are tensors, or NumPy arrays and then so are the answers. The parameters are those the
     model had when this was made, and it is in evaluation: make another after training. There are no
-    gradients. Without a working numba, off the CPU, or in another precision than float32 and
-    float64, the model's own step takes over.
+    gradients. Without a working numba, off the CPU, in another precision than float32 and float64,
+    or where a choice of the model has no compiled form, the model's own step takes over.
     """
 
     def __init__(self, model: Model, batch_size: int = 1, rate: float = 1.0) -> None:
@@ -54,8 +57,8 @@ class CompiledStep:
         self.batch_size, self.rate = batch_size, rate
         self._model = cast(Model, deepcopy(model).eval().requires_grad_(False))
         weight = next(model.parameters())
-        self._make = _Machine if available(weight.device, weight.dtype) else _Eager
-        self._stream = self._make(self._model, batch_size, rate, BLOCK)
+        self._plan = make_plan(self._model, rate) if compiles(self._model) else None
+        self._stream = self._make(BLOCK)
         self._single: _Machine | _Eager | None = None  # for calls, whose state is needed at once
         tokens = isinstance(model.encoder, nn.Embedding)
         self._dtypes, self._device = INTEGERS if tokens else (weight.dtype,), weight.device
@@ -64,12 +67,18 @@ class CompiledStep:
         self._state_shape = (model.towers * batch_size, *_state_shape(model))
         self._state_dtype = model._each_block()[0].layer.ssm._state_dtype
 
+    def _make(self, block: int) -> _Machine | _Eager:
+        """A stream; in machine code the modes run every ``block`` samples."""
+        if self._plan is None:
+            return _Eager(self._model, self.batch_size, self.rate)
+        return _Machine(self._plan, self.batch_size, block)
+
     def __call__(self, u: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         """One sample, and a state, which is not changed: the same as ``model.step``."""
         self._check(u)
         self._check_state(state)
         if self._single is None:
-            self._single = self._make(self._model, self.batch_size, self.rate, 1)
+            self._single = self._make(1)
         self._single.start(state)
         return self._single.push(u), self._single.state
 
@@ -147,6 +156,12 @@ class CompiledStep:
             validate.carried_state(layer, self._state_shape, self._state_dtype, self._device)
 
 
+def compiles(model: Model) -> bool:
+    """Whether a model's step can be machine code here."""
+    weight = model._each_block()[0].layer.ssm.raw_C
+    return available(weight.device, weight.dtype) and not lacking(model, "compiled")
+
+
 def _restored(model: Model, batch_size: int, rate: float, state: ModelState) -> CompiledStep:
     step = CompiledStep(model, batch_size, rate)
     step.start(state)
@@ -157,13 +172,13 @@ class _Machine:
     """The arrays of one stream, and the calls of machine code on them."""
 
     def __init__(
-        self, model: Model, batch_size: int, rate: float, block: int, packed: Packed | None = None
+        self, plan: ModelPlan, batch_size: int, block: int, tables: StepTables | None = None
     ) -> None:
-        code = _code()
-        rows, self._model = model.towers * batch_size, model
-        self._packed = packed or pack(model, rows, rate, block, code.LANES)
-        self._options = (batch_size, rate, block)
-        plan, weights, cells = self._packed[:3]
+        code, model = _code(), plan.model
+        self._model, self._plan, self._options = model, plan, (batch_size, block)
+        rows, dtype = model.towers * batch_size, model._each_block()[0].layer.ssm.raw_C.dtype
+        self._tables = tables or make_tables(plan, rows, block, code.LANES, dtype)
+        options, weights, cells = self._tables[:3]
         layers, groups, modes, _, lanes = cells.shape
         self._clock = np.zeros(1 + layers * groups, dtype=np.int64)
         self._modes = np.zeros((layers, rows, groups, modes, 2, lanes))
@@ -171,11 +186,11 @@ class _Machine:
         self._pool = np.zeros((rows, model.d_model + 1))
         self._ring = np.zeros((layers, rows, 2, block, groups * lanes), weights.dtype)
         self._unused = np.zeros_like(self._ring[0, 0, 1])
-        self._constant = (plan, self._clock, weights, cells, self._modes, self._pool, self._ring)
+        self._constant = (options, self._clock, weights, cells, self._modes, self._pool, self._ring)
         self._batch_size, self._outputs = batch_size, model.d_output
         self._tokens = np.zeros(0, dtype=np.int64)
         self._u = np.zeros((0, 1), weights.dtype)
-        if model.config["encoder"] == "embedding":
+        if plan.tokens:
             self._tokens = self._input = np.zeros(rows, dtype=np.int64)
         else:
             self._u = self._input = np.zeros((rows, model.d_input), weights.dtype)
@@ -196,26 +211,26 @@ class _Machine:
         _ = self.state
 
     def fork(self) -> _Machine:
-        return _Machine(self._model, *self._options, self._packed)
+        return _Machine(self._plan, *self._options, self._tables)
 
     def start(self, state: ModelState) -> None:
-        code, packed = _code(), self._packed
+        code, tables = _code(), self._tables
         for i, layer in enumerate(state.layers):
-            code.load(layer.detach().contiguous().numpy(), packed.scale[i], self._modes[i])
+            code.load(layer.detach().contiguous().numpy(), tables.scale[i], self._modes[i])
         self._pool[:, :-1] = state.total.detach().numpy()
         self._pool[:, -1] = state.samples.detach().numpy()
         self._clock[:], self._clock[0] = self._ring.shape[3], 0
         self._ring[:] = 0
         np.copyto(self._spare, self._modes)
-        code.begin(packed.cells, packed.reads, self._spare, self._ring)
+        code.begin(tables.cells, tables.reads, self._spare, self._ring)
 
     @property
     def state(self) -> ModelState:
-        code, packed = _code(), self._packed
+        code, tables = _code(), self._tables
         np.copyto(self._spare, self._modes)
-        code.settle(self._clock, packed.cells, self._spare, self._ring, self._unused)
+        code.settle(self._clock, tables.cells, self._spare, self._ring, self._unused)
         layers = [np.empty(self._layer_shape) for _ in self._spare]
-        for modes, factor, layer in zip(self._spare, packed.unscale, layers, strict=True):
+        for modes, factor, layer in zip(self._spare, tables.unscale, layers, strict=True):
             code.unload(modes, factor, layer)
         pool = torch.from_numpy(self._pool.copy())
         return ModelState(
@@ -244,7 +259,7 @@ class _Machine:
     def sample(
         self, scores: Tensor, draws: Tensor, temperature: float, top_k: int
     ) -> tuple[Tensor, Tensor]:
-        code = compiled_module("s4d_torch.nn.stepping.sample_code")
+        code = compiled_module("s4d_torch.nn.stepping.sampling_code")
         following, chosen = scores.numpy().copy(), np.zeros(draws.shape, dtype=np.int64)
 
         def run(*arrays: Any) -> bool:
@@ -260,13 +275,12 @@ class _Machine:
 class _Eager:
     """A stream by the model's own step."""
 
-    def __init__(self, model: Model, batch_size: int, rate: float, block: int) -> None:
-        self._model, self._rate = model, rate
-        self._options = (batch_size, rate, block)
+    def __init__(self, model: Model, batch_size: int, rate: float) -> None:
+        self._model, self._batch_size, self._rate = model, batch_size, rate
         self.state = model.initial_state(batch_size)
 
     def fork(self) -> _Eager:
-        return _Eager(self._model, *self._options)
+        return _Eager(self._model, self._batch_size, self._rate)
 
     def start(self, state: ModelState) -> None:
         self.state = state
@@ -313,5 +327,5 @@ def _announce(work: Any, parts: Sequence[Any]) -> None:
     before, began = compiled(), time.perf_counter()
     work()
     if compiled() > before:
-        seconds = time.perf_counter() - began
-        print(f"s4d_torch: compiled the step in {seconds:.1f} s (kept on disk)", file=sys.stderr)
+        seconds = time.perf_counter() - began  # a warning, which is seen unless it is turned off
+        log.warning("s4d_torch: compiled the step in %.1f s (kept on disk)", seconds)

@@ -7,7 +7,7 @@ late, several samples at a time: with K = BLOCK, and s_t the state before sample
 
 The sum needs the last K inputs only. The rest is known K samples ahead, and a group of LANES
 channels computes it for K samples at once, each group at a time of its own, so that all steps take
-equally long; ``compiled_modes`` has that part. ``plan`` holds sizes and options, at the places
+equally long; ``modes_code`` has that part. ``plan`` holds sizes and options, at the places
 named here.
 """
 
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.nn.stepping import activation_code as vector_math
-from s4d_torch.nn.stepping import modes_code as compiled_modes
-from s4d_torch.nn.stepping.activation_code import ACTIVATIONS, activate, gate
+from s4d_torch.nn.norm import NormKind
+from s4d_torch.nn.stepping import activation_code, modes_code
+from s4d_torch.nn.stepping.activation_code import activate, gate
 from s4d_torch.nn.stepping.modes_code import (
     LANES,
     Array,
@@ -34,12 +34,12 @@ from s4d_torch.nn.stepping.modes_code import (
     unload,
 )
 
-__all__ = ["ACTIVATIONS", "LANES", "begin", "load", "run", "settle", "unload"]
+__all__ = ["LANES", "begin", "load", "run", "settle", "unload"]
 
 ROWS, TOWERS, INPUTS, WIDTH, OUTPUTS, BLOCK = range(6)
 EMBEDDING, NORM, PRENORM, ACTIVATION, MIXING, MEAN, EXACT = range(6, 13)
-NORMS = ("none", "batch", "layer")
-MIXINGS = ("none", "linear", "glu")
+NO_NORM, LAYER_NORM = int(NormKind.NONE), int(NormKind.LAYER)
+GATED = 2  # the mixing that ends in a gate; its number is also its width
 
 
 def make_run(version: int) -> Callable[..., bool]:
@@ -65,7 +65,7 @@ def make_run(version: int) -> Callable[..., bool]:
         """u (steps * rows, d_input), or tokens (steps * rows,) -> y (steps * batch, d_output).
 
         rows = batch * towers. ``weights`` is flat, in the order of use; for cells and modes see
-        ``compiled_modes``; pool (rows, d_model + 1), double, is the running sum and the number of
+        ``modes_code``; pool (rows, d_model + 1), double, is the running sum and the number of
         samples. ring (layers, rows, 2, K, groups * LANES) has the last inputs and what the modes
         will send; clock, the time, then for each group the time until which it has said so.
         False if a token is none; then nothing was done.
@@ -87,7 +87,7 @@ def make_run(version: int) -> Callable[..., bool]:
     return run
 
 
-_called = b"".join(Path(str(x.__file__)).read_bytes() for x in (compiled_modes, vector_math))
+_called = b"".join(Path(str(x.__file__)).read_bytes() for x in (modes_code, activation_code))
 run = make_run(zlib.crc32(_called))
 
 
@@ -127,7 +127,7 @@ def forward(
         refill(clock, layer, cells, modes, ring)
         place = block(plan, clock[0], weights, place, ring[layer], x, narrow, wide)
     scale, shift = weights[place : place + width], weights[place + width : place + 2 * width]
-    kind = plan[NORM] if plan[PRENORM] else 0
+    kind = plan[NORM] if plan[PRENORM] else NO_NORM
     for row in range(rows):
         normalize(kind, weights[0], x[row], scale, shift, x[row])
         pool[row, width] += 1
@@ -164,7 +164,7 @@ def block(
     slot = time % K
     for row in range(x.shape[0]):
         inputs = ring[row, 0]
-        kind = plan[NORM] if plan[PRENORM] else 0
+        kind = plan[NORM] if plan[PRENORM] else NO_NORM
         normalize(kind, weights[0], x[row], scale, shift, inputs[slot, :width])
         convolve(taps, inputs, slot, ring[row, 1, slot], narrow)
         out = narrow[:width]
@@ -172,7 +172,7 @@ def block(
         if plan[MIXING]:
             affine(out, matrix, bias, wide[:branch])
             out = wide[:width]
-            if plan[MIXING] == 2:
+            if plan[MIXING] == GATED:
                 gate(plan[EXACT], out, wide[width:branch])
         for h in range(width):
             x[row, h] += out[h]
@@ -225,10 +225,10 @@ def affine(x: Array, matrix: Array, bias: Array, y: Array) -> None:
 
 @compiled
 def normalize(kind: int, eps: float, x: Array, scale: Array, shift: Array, y: Array) -> None:
-    """0: none; 1: scale and shift, a BatchNorm in evaluation; 2: LayerNorm."""
+    """A norm in evaluation, by its ``NormKind``."""
     size = x.shape[0]
     mean, gain = x.dtype.type(0), x.dtype.type(1)
-    if kind == 2:
+    if kind == LAYER_NORM:
         for h in range(size):
             mean += x[h]
         mean /= x.dtype.type(size)
@@ -237,7 +237,7 @@ def normalize(kind: int, eps: float, x: Array, scale: Array, shift: Array, y: Ar
             variance += (x[h] - mean) * (x[h] - mean)
         gain = x.dtype.type(1) / np.sqrt(variance / x.dtype.type(size) + eps)
     for h in range(size):
-        y[h] = (x[h] - mean) * gain * scale[h] + shift[h] if kind else x[h]
+        y[h] = (x[h] - mean) * gain * scale[h] + shift[h] if kind != NO_NORM else x[h]
 
 
 @compiled

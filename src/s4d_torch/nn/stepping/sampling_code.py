@@ -9,17 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from s4d_torch.nn.stepping import activation_code as vector_math
-from s4d_torch.nn.stepping import modes_code as compiled_modes
-from s4d_torch.nn.stepping import step_code as compiled_step
+from s4d_torch.nn.stepping import activation_code, modes_code, step_code
 from s4d_torch.nn.stepping.modes_code import Array, compiled, entry
 from s4d_torch.nn.stepping.step_code import WIDTH, encode, forward
 
-CALLED = (compiled_modes, compiled_step, vector_math)
+CALLED = (modes_code, step_code, activation_code)
 
 
 def make_sample(version: int) -> Callable[..., bool]:
-    """``sample`` for a version of the modules it calls; see ``compiled_step.make_run``."""
+    """``sample`` for a version of the modules it calls; see ``step_code.make_run``."""
 
     @entry
     def sample(
@@ -39,7 +37,7 @@ def make_sample(version: int) -> Callable[..., bool]:
         """draws (steps, batch), uniform in [0, 1) -> chosen (steps, batch), the symbols.
 
         scores (batch, symbols) are those of the next symbol, before and after; for the arguments
-        before it see ``compiled_step``. False if scores are no numbers: then it stops.
+        before it see ``step_code``. False if scores are no numbers: then it stops.
         """
         batch, width = scores.shape[0], plan[WIDTH]
         x = np.zeros((batch, width), weights.dtype)
@@ -62,7 +60,7 @@ def make_sample(version: int) -> Callable[..., bool]:
 
 @compiled
 def choose(scores: Array, temperature: float, top_k: int, draw: float, chances: Array) -> int:
-    """A symbol, or -1 if scores are no numbers; ``nn.sampling.choose`` says how."""
+    """A symbol, or -1 if scores are no numbers; ``sampling.choose`` says how."""
     size, best = scores.shape[0], 0
     for k in range(size):
         if not math.isfinite(scores[k]):

@@ -1,0 +1,222 @@
+"""Norms over the features of a sequence, each with what it folds to in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed, nn
+
+from s4d_torch._registry import EntryRegistry
+from s4d_torch.nn.padding import mask
+
+
+class NormKind(IntEnum):
+    """What is left of a norm in evaluation; the numbers are those of the compiled step."""
+
+    NONE = 0
+    AFFINE = 1  # scale and shift
+    LAYER = 2  # subtract the mean over the features, divide by their deviation, scale and shift
+
+
+class FoldedNorm(NamedTuple):
+    """A norm in evaluation as numbers; ``scale`` and ``shift`` are (features,)."""
+
+    kind: NormKind
+    scale: Tensor
+    shift: Tensor
+    eps: float = 0.0
+
+
+@dataclass(frozen=True)
+class Norm:
+    """``module(features, device, dtype)`` makes one, with ``forward(x, lengths)`` and ``step(x)``.
+
+    ``fold`` gives what is left of such a module in evaluation, which is all that compiled steps and
+    ONNX need of it, with one kind and eps for all norms of a model; a norm that is none of
+    :class:`NormKind` has no such form.
+    """
+
+    module: Callable[..., Any]
+    fold: Callable[[Any], FoldedNorm] | None = None
+
+    @classmethod
+    def of(cls, entry: Norm | Callable[..., Any]) -> Norm:
+        """An entry, also from a class alone: one with ``step``, or a norm such as nn.RMSNorm."""
+        if isinstance(entry, Norm):
+            return entry
+        return cls(entry if hasattr(entry, "step") else partial(SequenceNorm, make=entry))
+
+    @property
+    def compiled(self) -> Any:
+        return self.fold
+
+    onnx = compiled
+
+    def __call__(
+        self,
+        features: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
+        return self.module(features, device=device, dtype=dtype)
+
+
+class SequenceNorm(nn.Module):
+    """A norm over the features of (..., features) at one time; ``lengths`` do not matter to it."""
+
+    def __init__(
+        self,
+        features: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        make: Callable[..., nn.Module] = nn.LayerNorm,
+    ) -> None:
+        super().__init__()
+        self.norm = make(features, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y
+
+    def step(self, x: Tensor) -> Tensor:
+        return self.forward(x)
+
+
+def _fold_layer_norm(module: SequenceNorm) -> FoldedNorm:
+    norm = module.norm
+    assert isinstance(norm, nn.LayerNorm)
+    return FoldedNorm(NormKind.LAYER, norm.weight.detach(), norm.bias.detach(), norm.eps)
+
+
+class SequenceBatchNorm(nn.Module):
+    """BatchNorm over batch and time of (batch, length, features).
+
+    In training the statistics are those of the valid positions of a ragged batch; evaluation and
+    single steps use the running ones.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.processes = 1  # that train together: their batches are one
+        self.counts = True  # whether this process's batch is a part of that one
+        self.weight = nn.Parameter(torch.ones(features, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(features, device=device, dtype=dtype))
+        self.register_buffer("running_mean", torch.zeros(features, device=device, dtype=dtype))
+        self.register_buffer("running_var", torch.ones(features, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        alone = self.processes == 1
+        if not self.training or (lengths is None and alone):
+            y = nn.functional.batch_norm(
+                x.flatten(0, 1),
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                self.training,
+                self.momentum,
+                self.eps,
+            )
+            return y.unflatten(0, x.shape[:2])
+        valid = (
+            torch.ones_like(x[..., :1], dtype=torch.bool) if lengths is None else mask(lengths, x)
+        )
+        valid = valid & self.counts
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # bfloat16 has no digits for sums
+        count = self._of_all(valid.sum().to(wide.dtype))
+        mean = self._of_all(torch.where(valid, wide, 0.0).sum((0, 1))) / count
+        centred = torch.where(valid, wide - mean, 0.0)
+        variance = self._of_all(centred.square().sum((0, 1))) / count
+        with torch.no_grad():
+            unbiased = variance * count / (count - 1).clamp(min=1)
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        y = centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
+        return y.to(x.dtype)
+
+    def _of_all(self, x: Tensor) -> Tensor:
+        """The sum over all processes that train this model together; gradients go back to all."""
+        if self.processes == 1:
+            return x
+        total: Tensor = _SumOverProcesses.apply(x)  # type: ignore[no-untyped-call]
+        return total
+
+    def step(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
+
+
+def _fold_batch_norm(norm: SequenceBatchNorm) -> FoldedNorm:
+    weight, bias, mean, variance = (
+        x.detach().double() for x in (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+    )
+    scale = weight / (variance + norm.eps).sqrt()
+    return FoldedNorm(NormKind.AFFINE, scale, bias - mean * scale)
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """Each process has the sum; so each one's gradient is that of all their losses together."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)  # it may be an expanded number
+        distributed.all_reduce(total)
+        return total
+
+
+class NoNorm(nn.Module):
+    """The norm that does nothing."""
+
+    def __init__(
+        self,
+        features: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return x
+
+    def step(self, x: Tensor) -> Tensor:
+        return x
+
+
+def fold_no_norm(norm: NoNorm) -> FoldedNorm:
+    size = norm.features
+    return FoldedNorm(NormKind.NONE, torch.ones(size), torch.zeros(size))
+
+
+NORMS: EntryRegistry[Norm] = EntryRegistry("norm", Norm.of)
+NORMS.register("layer", Norm(SequenceNorm, _fold_layer_norm))
+NORMS.register("batch", Norm(SequenceBatchNorm, _fold_batch_norm))
+NORMS.register("none", Norm(NoNorm, fold_no_norm))

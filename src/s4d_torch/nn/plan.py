@@ -1,0 +1,262 @@
+"""A model in evaluation as plain numbers: what compiled steps, ONNX and ``torch.export`` read.
+
+Everything that depends on weights alone is folded: systems are discretised, in double precision and
+with the skip D inside; norms with running statistics are a scale and a shift. What is left is real
+arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from s4d_torch._registry import Registry
+from s4d_torch.nn import validate
+from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS, Activation, Mixing
+from s4d_torch.nn.block import Block
+from s4d_torch.nn.method import Method
+from s4d_torch.nn.norm import NORMS, FoldedNorm, NoNorm, fold_no_norm
+from s4d_torch.nn.ssm import SSM
+from s4d_torch.nn.state import ModelState
+from s4d_torch.ssm.discretization import bilinear_low_rank
+from s4d_torch.ssm.pairs import readout, to_real
+
+CHUNK = 64  # samples of one matrix product of an exported sequence; a power of 2
+
+
+class Model(Protocol):
+    """What of a :class:`SequenceModel` is folded, run and asked for errors."""
+
+    config: dict[str, Any]
+    method: Method
+    d_input: int
+    d_output: int
+    d_model: int
+    towers: int
+    pooling: str
+    check_finite: bool
+
+    @property
+    def encoder(self) -> nn.Module: ...
+    @property
+    def norm(self) -> nn.Module: ...
+    @property
+    def decoder(self) -> nn.Module: ...
+    def step(self, u: Tensor, state: ModelState, *, rate: float) -> tuple[Tensor, ModelState]: ...
+    def initial_state(self, batch_size: int) -> ModelState: ...
+    def _each_block(self) -> list[Block]: ...
+    def _check_input(self, u: Tensor, step: bool) -> None: ...
+    def _check_values(self, u: Tensor) -> None: ...
+    def _check_state(self, state: ModelState, batch: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class AffinePlan:
+    """``x W^T + b``, with ``weight`` (outputs, inputs).
+
+    W is ``weight``, or if it is stored in fewer bits ``scale[:, None] * weight``.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    scale: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class SystemPlan:
+    """``y = output s + direct u``, ``s <- A s + input u`` per channel; float64.
+
+    A is diagonal, ``diagonal`` (H, S) being complex numbers as neighbours (``pairs``) or real ones
+    (``real``), or pairs minus ``left`` (H, S, rank) times ``right`` (H, rank, S) (``low rank``).
+    ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside.
+    """
+
+    kind: Literal["pairs", "real", "low rank"]
+    diagonal: Tensor
+    left: Tensor
+    right: Tensor
+    output: Tensor
+    input: Tensor
+    direct: Tensor
+
+    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """u (batch, H) float32, state (batch, H, S) float64 -> y (batch, H), the next state."""
+        exact = u.double()
+        y = (state * self.output).sum(-1) + self.direct * exact
+        after = self.multiply(self.diagonal, state)
+        if self.kind == "low rank":
+            seen = (state[:, :, None] * self.right).sum(-1)  # (batch, H, rank)
+            after = after - (self.left * seen[:, :, None]).sum(-1)
+        return y.to(u.dtype), after + self.input * exact[..., None]
+
+    def multiply(self, a: Tensor, s: Tensor) -> Tensor:
+        """Entry by entry, (..., S); complex numbers are neighbours."""
+        if self.kind == "real":
+            return a * s
+        (a, b), (x, y) = (part.unflatten(-1, (-1, 2)).unbind(-1) for part in (a, s))
+        return torch.stack([a * x - b * y, a * y + b * x], dim=-1).flatten(-2)
+
+    def apply(self, power: Tensor, state: Tensor) -> Tensor:
+        """``A^T s`` for a state (rows, H, S) and the power of :meth:`tables`."""
+        if self.kind == "low rank":
+            return torch.matmul(state.transpose(0, 1), power.mT).transpose(0, 1).contiguous()
+        return self.multiply(power, state)
+
+    def tables(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """``C A^j`` and ``A^(length-1-j) B`` for j < length, (H, length, S), and ``A^length``.
+
+        By doubling, up to a power of 2; a row of C reads the real part, so A is conjugated there.
+        """
+        rows, columns, power = self.output[:, None], self.input[:, None], self.diagonal
+        if self.kind == "low rank":
+            one = torch.eye(self.output.shape[1], dtype=torch.float64)
+            power = self.multiply(power[:, None], one).mT - self.left @ self.right
+        while rows.shape[1] < length:
+            if self.kind == "low rank":
+                later, earlier = rows @ power, columns @ power.mT
+                power = power @ power
+            else:
+                later = self.multiply(self._conjugate(power)[:, None], rows)
+                earlier = self.multiply(power[:, None], columns)
+                power = self.multiply(power, power)
+            rows, columns = torch.cat([rows, later], 1), torch.cat([earlier, columns], 1)
+        return rows, columns, power
+
+    def _conjugate(self, a: Tensor) -> Tensor:
+        if self.kind == "real":
+            return a
+        return (a.unflatten(-1, (-1, 2)) * torch.tensor([1.0, -1.0])).flatten(-2)
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """The norm, the systems that look back and ahead, and the linear map of the mixing.
+
+    ``norm`` is None where its entry has no folded form.
+    """
+
+    norm: FoldedNorm | None
+    past: SystemPlan
+    future: SystemPlan | None
+    linear: AffinePlan | None
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """All of a model; ``encoder`` is a table of rows for tokens.
+
+    ``model`` is what it was made from: the plan has everything else, in its precision or a higher
+    one.
+    """
+
+    model: Model
+    encoder: AffinePlan | Tensor
+    blocks: tuple[BlockPlan, ...]
+    norm: FoldedNorm | None
+    decoder: tuple[AffinePlan, ...]
+    activation: Activation
+    mixing: Mixing
+    prenorm: bool
+    pooling: str
+    towers: int
+    d_input: int
+    d_output: int
+    d_model: int
+    d_state: int
+
+    @property
+    def tokens(self) -> bool:
+        return isinstance(self.encoder, Tensor)
+
+    @property
+    def causal(self) -> bool:
+        """Whether there is a step: a model that looks ahead has none."""
+        return all(block.future is None for block in self.blocks)
+
+    def state_shapes(self) -> dict[str, list[int]]:
+        """What a step carries along, for one sequence; pooling over time has a sum and a count."""
+        shapes = {f"state_{i}": [self.d_model, self.d_state] for i in range(len(self.blocks))}
+        if self.pooling == "mean":
+            shapes |= {"total": [self.d_model], "samples": []}
+        return shapes
+
+
+def lacking(model: Model, form: Literal["compiled", "onnx"]) -> list[str]:
+    """What of a model has no such form: ``["activation 'softsign'"]``, or nothing."""
+    registries: list[Registry[Any]] = [ACTIVATIONS, MIXINGS, NORMS]
+    return [
+        f"{each.kind} {model.config[each.kind]!r}"
+        for each in registries
+        if getattr(each[model.config[each.kind]], form) is None
+    ]
+
+
+@torch.no_grad()
+def make_plan(model: Model, rate: float = 1.0) -> ModelPlan:
+    """The plan of a model in evaluation, on the CPU, at one sampling rate."""
+    validate.sampling_rate(rate)
+    config = model.config
+    layers = [model.decoder] if isinstance(model.decoder, nn.Linear) else model.decoder
+    assert isinstance(layers, list | nn.Sequential)
+    encoder = model.encoder
+    assert isinstance(encoder, nn.Linear | nn.Embedding)
+    return ModelPlan(
+        model=model,
+        encoder=_affine(encoder) if isinstance(encoder, nn.Linear) else encoder.weight.detach(),
+        blocks=tuple(_block(block, config["norm"], rate) for block in model._each_block()),
+        norm=_folded(model.norm, config["norm"]),
+        decoder=tuple(_affine(layer) for layer in layers if isinstance(layer, nn.Linear)),
+        activation=ACTIVATIONS[config["activation"]],
+        mixing=MIXINGS[config["mixing"]],
+        prenorm=config["prenorm"],
+        pooling=model.pooling,
+        towers=model.towers,
+        d_input=model.d_input,
+        d_output=model.d_output,
+        d_model=model.d_model,
+        d_state=config["d_state"],
+    )
+
+
+def _affine(layer: nn.Linear) -> AffinePlan:
+    return AffinePlan(layer.weight.detach(), layer.bias.detach())
+
+
+def _folded(norm: nn.Module, name: str) -> FoldedNorm | None:
+    if isinstance(norm, NoNorm):  # also at the end of a model with norms after its layers
+        return fold_no_norm(norm)
+    fold = NORMS[name].fold
+    return None if fold is None else fold(norm)
+
+
+def _block(block: Block, norm: str, rate: float) -> BlockPlan:
+    past, future = _systems(block.layer.ssm, rate)
+    output = block.layer.output
+    linear = _affine(output) if isinstance(output, nn.Linear) else None
+    return BlockPlan(_folded(block.norm, norm), past, future, linear)
+
+
+def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
+    """The systems that look back and ahead: the one place that reads an SSM's own."""
+    system: Any = ssm._system(rate)
+    kind: Literal["pairs", "real", "low rank"]
+    if ssm.method.structure == "dplr":
+        step = bilinear_low_rank(ssm.A, ssm.P, ssm.B, rate * ssm.dt[:, None])
+        kind, diagonal = "low rank", to_real(step.diagonal)
+        left, right = to_real(step.left.mT).mT.contiguous(), readout(step.right) / 2
+    else:
+        kind = "pairs" if system.pairs else "real"
+        diagonal = to_real(system.step.A_bar, system.pairs)
+        left = right = torch.zeros(0, 0, 0, dtype=torch.float64)
+
+    def plan(output: Tensor, direct: Tensor) -> SystemPlan:
+        output, input, direct = (x.double() for x in (output, system.input, direct))
+        return SystemPlan(kind, diagonal, left, right, output, input, direct)
+
+    if not ssm.method.bidirectional:
+        return plan(system.output, system.direct + ssm.D), None
+    past = plan(system.output[0], system.direct[0] + ssm.D)
+    return past, plan(system.output[1], system.direct[1])  # D once: the present is counted once
