@@ -8,17 +8,19 @@ import pytest
 import torch
 from rich.console import Console
 
-import s4d_torch.paper.recipes.task_tables  # noqa: F401  (registers the tables by task)
-from s4d_torch.cli.paper_claims import print_claims
-from s4d_torch.paper.claims import bases as theory
-from s4d_torch.paper.claims import costs as theory_costs
-from s4d_torch.paper.claims import errata as theory_errata
-from s4d_torch.paper.claims import kernels as theory_kernels
-from s4d_torch.paper.claims import spectra as theory_spectra
-from s4d_torch.paper.claims.account import cost
-from s4d_torch.paper.claims.all import CLAIMS, FINDINGS, judge
-from s4d_torch.paper.claims.claim import DECISIONS, Finding, Results, Verdict
-from s4d_torch.paper.recipes.tables import RECIPES
+from s4d_torch.cli.paper import print_claims
+from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict, judge
+from s4d_torch.paper.claims.comparison import Evidence
+from s4d_torch.paper.claims.theory import (
+    basis_functions,
+    eigenvalue_laws,
+    errata,
+    kernel_costs,
+    kernel_identities,
+)
+from s4d_torch.paper.recipes import RECIPES
+from s4d_torch.paper.results import Scores
+from s4d_torch.ssm.hippo import Modes
 
 ERRATA = {name for name in CLAIMS if name.startswith("erratum-")}
 
@@ -78,22 +80,45 @@ def test_every_erratum_and_every_numbered_statement_is_checked() -> None:
 # -- the checks can say no -------------------------------------------------------------------------
 
 
+def half_the_modes(d_state: int) -> Modes:
+    return basis_functions.legs_modes(d_state // 2)
+
+
+def no_basis(count: int, t: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(count, len(t), dtype=torch.float64)
+
+
 def wrong_basis(*arguments: object, window: float = 0.0) -> torch.Tensor:
-    return torch.zeros(1, len(theory.TIMES), dtype=torch.float64)
+    return torch.zeros(1, len(basis_functions.TIMES), dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
     ("name", "module", "attribute", "replacement"),
     [
-        ("legs-without-low-rank", theory, "legs_without_low_rank", wrong_basis),
-        ("legs-closed-form", theory, "legs_basis", lambda n, t: torch.zeros(n, len(t)).double()),
-        ("reconstruction", theory, "leak", lambda N, w: w / N),
-        ("largest-frequency", theory_spectra, "legs_modes", lambda N: theory.legs_modes(N // 2)),
-        ("inverse-law", theory_spectra, "legs_modes", lambda N: theory.legs_modes(N // 2)),
-        ("two-lines", theory_kernels, "CODE", "K = exp(dt * A).real"),
-        ("masked-s4-is-s4d", theory_kernels, "bilinear", theory_kernels.zoh),
-        ("softmax-is-row-normalized", theory_kernels, "zoh", theory_kernels.bilinear),
-        ("complexity-of-dplr", theory_costs, "largest_off", lambda found, wanted: 1.0),
+        ("legs-without-low-rank", basis_functions, "legs_without_low_rank", wrong_basis),
+        (
+            "legs-closed-form",
+            basis_functions,
+            "legs_basis",
+            no_basis,
+        ),
+        ("reconstruction", basis_functions, "leak", lambda N, w: w / N),
+        (
+            "largest-frequency",
+            eigenvalue_laws,
+            "legs_modes",
+            half_the_modes,
+        ),
+        (
+            "inverse-law",
+            eigenvalue_laws,
+            "legs_modes",
+            half_the_modes,
+        ),
+        ("two-lines", kernel_identities, "CODE", "K = exp(dt * A).real"),
+        ("masked-s4-is-s4d", kernel_identities, "bilinear", kernel_identities.zoh),
+        ("softmax-is-row-normalized", kernel_identities, "zoh", kernel_identities.bilinear),
+        ("complexity-of-dplr", kernel_costs, "largest_off", lambda found, wanted: 1.0),
     ],
 )
 def test_a_check_fails_on_wrong_numbers(
@@ -114,7 +139,7 @@ def test_a_check_fails_on_wrong_numbers(
 def test_an_erratum_that_is_right_would_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"S4D-LegS": {"Path-X": "✗"}, "S4D-Inv": {"Path-X": "92.80"}, "S4D-Lin": {"Path-X": "✗"}}
     table = type("Table", (), {"published": row})
-    monkeypatch.setattr(theory_errata, "RECIPES", {"lra": table})
+    monkeypatch.setattr(errata, "RECIPES", {"lra": table})
     assert CLAIMS["erratum-path-x"].check().holds == "holds"
 
 
@@ -131,15 +156,15 @@ def test_costs_are_counted() -> None:
         z.add_(1)  # nothing new
         return z[:10]  # a view
 
-    assert cost(run) == (8000, 2000)
+    assert kernel_costs.cost(run) == (8000, 2000)
 
 
 def test_sums_by_modes_are_the_kernels() -> None:
-    A, B, C = theory_kernels.parameters("inv", 16)
-    step = theory_kernels.bilinear(A, B, theory_kernels.DT)
-    summed = theory_costs.vandermonde_by_modes((C * step.B_now)[0], step.A_bar[0], 100)
-    K = theory_kernels.vandermonde(step, C, 100)[0]
-    assert theory_kernels.largest_off(2 * summed.real, K) < 1e-12
+    A, B, C = kernel_identities.parameters("inv", 16)
+    step = kernel_identities.bilinear(A, B, kernel_identities.DT)
+    summed = kernel_costs.vandermonde_by_modes((C * step.B_now)[0], step.A_bar[0], 100)
+    K = kernel_identities.vandermonde(step, C, 100)[0]
+    assert kernel_identities.largest_off(2 * summed.real, K) < 1e-12
 
 
 # -- findings --------------------------------------------------------------------------------------
@@ -148,33 +173,35 @@ def test_sums_by_modes_are_the_kernels() -> None:
 @pytest.mark.parametrize("name", FINDINGS)
 def test_findings_name_a_table_and_wait_for_its_results(name: str) -> None:
     finding = FINDINGS[name]
-    assert finding.recipe in RECIPES
+    assert {row for group in finding.rows for row in group} <= set(RECIPES[finding.table].rows)
     assert finding.statement.endswith(".")
     assert finding.quote
     assert "section" in finding.where or "appendix" in finding.where
     verdict = finding.decide({})
     assert verdict.holds == "not decided"
-    assert f"'{finding.recipe}'" in verdict.effect
+    assert f"'{finding.table}'" in verdict.effect
 
 
 def test_every_table_decides_a_finding() -> None:
-    assert {finding.recipe for finding in FINDINGS.values()} == set(RECIPES)
+    assert {finding.table for finding in FINDINGS.values()} == set(RECIPES)
 
 
 def test_a_finding_is_decided_by_its_rule() -> None:
-    finding = Finding("test-only", "It is so.", "is so", "section 9", "lra")
-    results: Results = {"lra": {"S4D-Inv": {"Text": [80.0, 82.0]}}}
-    assert finding.decide(results) == Verdict("not decided", "no rule decides it")
+    def rule(evidence: Evidence) -> Verdict:
+        (row,) = evidence.rows[0]
+        return Verdict("holds", f"{sum(evidence.values(row, 'Text')) / 2}")
 
-    def rule(results: Results) -> Verdict:
-        return Verdict("holds", f"{sum(results['lra']['S4D-Inv']['Text']) / 2}")
+    rows = [("S4D-Inv",)]
+    finding = Finding("test-only", "It is so.", "is so", "section 9", "lra", rows, rule)
+    results: Scores = {"lra": {"S4D-Inv": {"Text": [80.0, 82.0]}}}
+    assert finding.decide(results) == Verdict("holds", "81.0")
+    assert finding.decide({"lra": {}}).holds == "not decided"
 
-    DECISIONS.register("test-only", rule)
-    try:
-        assert finding.decide(results) == Verdict("holds", "81.0")
-        assert finding.decide({"lra": {}}).holds == "not decided"
-    finally:
-        DECISIONS._entries.pop("test-only")
+
+def test_a_finding_knows_the_papers_numbers() -> None:
+    found = FINDINGS["path-x-training-b-helps"].published
+    assert found == {"S4D": {"Path-X": "92.12 (0.34)"}, "frozen B": {"Path-X": "91.66 (0.62)"}}
+    assert FINDINGS["random-real"].published == {}  # a picture in the paper
 
 
 # -- the printed table -----------------------------------------------------------------------------
@@ -183,12 +210,11 @@ def test_a_finding_is_decided_by_its_rule() -> None:
 def test_the_table_shows_every_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(claim, Verdict("holds", "42 of 42", "in a sense")) for claim in CLAIMS.values()]
     found += [(finding, finding.decide({})) for finding in FINDINGS.values()]
-    monkeypatch.setattr("s4d_torch.cli.paper_claims.judge", lambda results: iter(found))
+    monkeypatch.setattr("s4d_torch.cli.paper.judge", lambda results: iter(found))
     console = Console(width=80, record=True, quiet=False, force_terminal=False)
     with console.capture() as capture:
-        counts = print_claims(console)
+        print_claims(console)
     text = capture.get()
-    assert counts == {"holds": len(CLAIMS), "not decided": len(FINDINGS)}
     for name in (*CLAIMS, *FINDINGS):
         assert name in text
     assert "42 of 42" in text
@@ -205,7 +231,7 @@ def test_errata_come_after_claims_and_before_findings(monkeypatch: pytest.Monkey
     quick = {
         name: replace(claim, check=lambda: Verdict("holds", "1")) for name, claim in CLAIMS.items()
     }
-    monkeypatch.setattr("s4d_torch.paper.claims.all.CLAIMS", quick)
+    monkeypatch.setattr("s4d_torch.paper.claims.CLAIMS", quick)
     names = [stated.name for stated, _ in judge()]
     assert set(names) == {*CLAIMS, *FINDINGS}
     kinds = [(name in ERRATA) + 2 * (name in FINDINGS) for name in names]

@@ -8,8 +8,7 @@ from s4d_torch._progress import duration
 from s4d_torch.paper.experiments import cost
 from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Experiment, Result
-from s4d_torch.paper.recipes.scales import SCALES, ablation, large
-from s4d_torch.paper.recipes.tables import RECIPES
+from s4d_torch.paper.recipes import RECIPES, SCALES, ablation, large
 from s4d_torch.training.config import Config
 
 

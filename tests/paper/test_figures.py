@@ -20,7 +20,7 @@ from s4d_torch.paper.bases import (
     rms,
     step_times,
 )
-from s4d_torch.paper.figures.draw import FORMATS
+from s4d_torch.paper.figures import FORMATS
 from s4d_torch.paper.figures.style import SERIES, STARTS, darker
 from s4d_torch.ssm.hippo import HIPPO, legs_basis
 from s4d_torch.ssm.initialization import INITIALIZATIONS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from s4d_torch._extras import missing_package
 from s4d_torch.bench.contenders import LISTING_FFT, OURS
 from s4d_torch.bench.measure import Measurement
-from s4d_torch.paper.figures.draw import BLUE, FAINT, FORMATS, GREEN, INK, ORANGE, RED, STYLE
+from s4d_torch.paper.figures.style import BLUE, FAINT, FORMATS, GREEN, INK, ORANGE, RED, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from s4d_torch.paper import FIGURES, save_figure
-from s4d_torch.paper.figures.draw import check_format
+from s4d_torch.paper.figures import FIGURES, check_format, save_figure
 
 if TYPE_CHECKING:
     Name = str

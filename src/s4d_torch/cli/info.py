@@ -15,7 +15,7 @@ from s4d_torch.cli.common.parsing import UsageError
 from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.cli.display import amount, as_json, say
 from s4d_torch.explore.timescales import QUANTILES, Timescales, layer_timescales, save_timescales
-from s4d_torch.paper.figures.draw import FORMATS
+from s4d_torch.paper.figures import FORMATS
 from s4d_torch.training import METRICS, Run
 from s4d_torch.training.build import build_model
 from s4d_torch.training.describe import (

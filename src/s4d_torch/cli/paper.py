@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,24 +13,22 @@ import tyro
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from s4d_torch._files import write_atomically
 from s4d_torch._progress import duration
-from s4d_torch._registry import unknown
 from s4d_torch.cli.common.parsing import UsageError
 from s4d_torch.cli.display import say
-from s4d_torch.cli.paper_claims import print_claims
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.experiments.cost import Durations, seconds_per_mode_step
+from s4d_torch.paper.claims import Claim, Finding, judge
 from s4d_torch.paper.experiments.engines import run_one
-from s4d_torch.paper.experiments.experiment import read_result as read
+from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.paper.experiments.grid import run_grid
 from s4d_torch.paper.experiments.watch import grid_view
-from s4d_torch.paper.figures.draw import FIGURES, FORMATS, save_figure
-from s4d_torch.paper.recipes.static import STATIC
-from s4d_torch.paper.recipes.tables import RECIPES, Recipe
-from s4d_torch.paper.report.report import all_results, make_report
+from s4d_torch.paper.figures import FIGURES, FORMATS, save_figure
+from s4d_torch.paper.recipes import RECIPES, REFERENCE_TABLES, require_known, select_experiments
+from s4d_torch.paper.report import write_report
+from s4d_torch.paper.results import Results
 
 Scale = Literal["full", "small", "tiny"]
 RESULTS = Path("paper")
@@ -48,8 +48,11 @@ class Shared:
     """where the data is"""
 
     @property
-    def results(self) -> Path:
+    def folder(self) -> Path:
         return self.out / "results"
+
+    def results(self) -> Results:
+        return Results.read(self.folder, self.scale, self.seeds)
 
     @property
     def data(self) -> DataFolder:
@@ -57,38 +60,36 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class List(Shared):
+class ListTables(Shared):
     """Every table and figure: what it needs, how much is done, and how long the rest takes."""
 
     def run(self, console: Console) -> None:
-        wanted = {name: made.experiments(self.scale, self.seeds) for name, made in RECIPES.items()}
-        found = {e.key: read(self.results, e.key) for many in wanted.values() for e in many}
-        done = [read(self.results, path.stem) for path in sorted(self.results.glob("*.json"))]
-        past = Durations([r for r in done if r]) or Durations([], seconds_per_mode_step())
         table = Table("name", "what, and its data", "runs done", "time left", box=box.SIMPLE)
         for column in (0, 2, 3):
             table.columns[column].no_wrap = True
-        for name, recipe in RECIPES.items():
-            left = [e for e in wanted[name] if found[e.key] is None]
-            counts = f"{len(wanted[name]) - len(left)} of {len(wanted[name])}"
-            shown = f"about {duration(sum(map(past.of, left)))}" if left else "–"
-            tasks = ", ".join(dict.fromkeys(column.task for column in recipe.columns))
-            table.add_row(name, f"{recipe.title} ({recipe.where})\n{tasks}", counts, shown)
-        for name, make in STATIC.items():
+        tasks: list[str] = []
+        for name, (done, wanted, seconds) in self.results().progress().items():
+            recipe = RECIPES[name]
+            left = f"about {duration(seconds)}" if done < wanted else "–"
+            needed = list(dict.fromkeys(column.task for column in recipe.columns))
+            what = f"{recipe.title} ({recipe.where})\n{', '.join(needed)}"
+            table.add_row(name, what, f"{done} of {wanted}", left)
+            tasks += needed
+        for name, make in REFERENCE_TABLES.items():
             table.add_row(name, f"{make().title} ({make().where})\nno data", "", "none")
         for name, draw in FIGURES.items():
             first = (draw.__doc__ or "").partition("\n")[0]
             table.add_row(name, f"Figure. {first}\nno data", "", "seconds")
         console.print(table)
         say(console, f"scale {self.scale}; times are those of one process, after another")
-        for name in dict.fromkeys(c.task for recipe in RECIPES.values() for c in recipe.columns):
+        for name in dict.fromkeys(tasks):
             here = "here" if TASKS[name].is_here(self.data) else "missing"
             say(console, f"data {name}: {TASKS[name].size}; {here}")
         say(console, "s4d paper run NAME runs a table or draws a figure")
 
 
 @dataclass(frozen=True)
-class Run(Shared):
+class RunTables(Shared):
     """Run the experiments of tables that have no result yet; goes on after any interruption.
 
     Figures are drawn into the folder of the report, as .png, .svg and .pdf; tables that need no
@@ -118,32 +119,28 @@ class Run(Shared):
         names = list(RECIPES) if self.names == ("all",) else list(self.names)
         if not names:
             raise UsageError(f"name a table, or 'all'; there are: {', '.join(RECIPES)}")
-        _require("table or figure", names, [*RECIPES, *STATIC, *FIGURES, "all"])
+        with _misuse():
+            require_known("table or figure", names, [*RECIPES, *REFERENCE_TABLES, *FIGURES, "all"])
         for name in names:
-            if name in STATIC:
-                console.print(_static(name))
+            if name in REFERENCE_TABLES:
+                console.print(_reference_table(name))
             elif name in FIGURES:
                 for ending in FORMATS:
                     save_figure(name, self.out / "figures" / f"{name}{ending}")
                 say(console, f"wrote {self.out / 'figures' / name}: {', '.join(FORMATS)}")
-        if recipes := [RECIPES[name] for name in names if name in RECIPES]:
-            self._run_tables(recipes, console)
+        if tables := [RECIPES[name] for name in names if name in RECIPES]:
+            with _misuse():
+                experiments = select_experiments(
+                    tables, self.scale, self.seeds, tasks=self.tasks, rows=self.rows
+                )
+            if not experiments:
+                raise UsageError("no experiment is left with these --tasks and --rows")
+            self._run(experiments, console)
 
-    def _run_tables(self, recipes: Sequence[Recipe], console: Console) -> None:
-        cells = [(recipe, row, column) for recipe in recipes for row, column in recipe.cells()]
-        _require("task", self.tasks, dict.fromkeys(column.task for *_, column in cells))
-        _require("row", self.rows, dict.fromkeys(row for _, row, _ in cells))
-        experiments = [
-            recipe.experiment(row, column, self.scale, seed)
-            for seed in self.seeds
-            for recipe, row, column in cells
-            if (not self.tasks or column.task in self.tasks) and (not self.rows or row in self.rows)
-        ]
-        if not experiments:
-            raise UsageError("no experiment is left with these --tasks and --rows")
+    def _run(self, experiments: list[Experiment], console: Console) -> None:
         done = run_grid(
             experiments,
-            self.results,
+            self.folder,
             data=self.data,
             work=self.work or self.out / "work",
             engine=self.engine,
@@ -158,15 +155,17 @@ class Run(Shared):
             say(Console(stderr=True), f"nothing to submit: all {len(done)} experiments are done")
 
 
-def _require(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise UsageError(unknown(kind, name, known))
+@contextmanager
+def _misuse() -> Iterator[None]:
+    """A name that is not known was misspelled."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
-def _static(name: str) -> Table:
-    made = STATIC[name]()
+def _reference_table(name: str) -> Table:
+    made = REFERENCE_TABLES[name]()
     table = Table(*made.header, title=f"{made.title} ({made.where})", box=box.SIMPLE)
     for column in table.columns:
         column.overflow = "fold"  # on a narrow terminal no word is lost
@@ -176,30 +175,63 @@ def _static(name: str) -> Table:
 
 
 @dataclass(frozen=True)
-class Report(Shared):
+class WriteReport(Shared):
     """Write report.html (one self-contained page) and report.md from the results there are."""
 
     figures: bool = True
     """draw the figures anew; needs matplotlib"""
 
     def run(self, console: Console) -> None:
-        pictures = []
-        if self.figures:
-            for name in FIGURES:
-                pictures.append(self.out / "figures" / f"{name}.png")
-                save_figure(name, pictures[-1])
-        document = make_report(self.results, self.scale, self.seeds, pictures)
-        document.page().save(self.out / "report.html")
-        write_atomically({self.out / "report.md": document.markdown(self.out).encode()})
+        write_report(self.results(), self.out, figures=self.figures)
         console.print(f"the report is in {self.out / 'report.html'} and {self.out / 'report.md'}")
 
 
 @dataclass(frozen=True)
-class Claims(Shared):
+class CheckClaims(Shared):
     """Check every claim of the paper, and print what holds, what fails, and by how much."""
 
     def run(self, console: Console) -> None:
-        print_claims(console, all_results(self.results, self.scale, self.seeds))
+        print_claims(console, self.results())
+
+
+COLORS = {"holds": "green", "fails": "red", "not decided": "yellow"}
+
+
+def print_claims(console: Console, results: Results | None = None) -> None:
+    """Check every claim and print it with its verdict, then how many there are of each."""
+    counts: Counter[str] = Counter()
+    table = Table(
+        *("claim", "verdict", "numbers"),
+        title="Claims of the paper",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE,
+        padding=(0, 1, 1, 0),
+        expand=True,
+    )
+    table.columns[1].no_wrap = True
+    for column, ratio in ((0, 5), (2, 6)):
+        table.columns[column].ratio = ratio
+    for stated, verdict in judge(results):
+        counts[verdict.holds] += 1
+        numbers = Text(verdict.effect)
+        if verdict.detail:
+            numbers.append(f"\n{verdict.detail}", style="dim")
+        holds = Text(verdict.holds, style=COLORS[verdict.holds])
+        table.add_row(_statement(stated), holds, numbers)
+    console.print(table)
+    summary = ", ".join(f"{count} {holds}" for holds, count in sorted(counts.items()))
+    console.print(f"{counts.total()} claims: {summary}", highlight=False)
+
+
+def _statement(stated: Claim | Finding) -> Text:
+    text = Text(stated.name, style="bold")
+    printed = isinstance(stated, Claim) and stated.right
+    text.append(f"\n{'printed: ' if printed else ''}{stated.statement}", style="not bold")
+    if printed:
+        text.append(f"\nright: {printed}", style="not bold")
+    text.append(f"\n{stated.where}", style="not bold dim")
+    return text
 
 
 @dataclass(frozen=True)
@@ -217,10 +249,10 @@ class RunOne:
 
 
 Part = (
-    Annotated[List, tyro.conf.subcommand("list")]
-    | Annotated[Run, tyro.conf.subcommand("run")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Claims, tyro.conf.subcommand("claims")]
+    Annotated[ListTables, tyro.conf.subcommand("list")]
+    | Annotated[RunTables, tyro.conf.subcommand("run")]
+    | Annotated[WriteReport, tyro.conf.subcommand("report")]
+    | Annotated[CheckClaims, tyro.conf.subcommand("claims")]
     | Annotated[RunOne, tyro.conf.subcommand("run-one")]
 )
 

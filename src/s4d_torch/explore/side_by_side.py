@@ -12,8 +12,7 @@ from s4d_torch.data.dataset import Dataset
 from s4d_torch.explore.interactive import state_spaces
 from s4d_torch.nn.method import METHODS
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.paper.report.chart import Line, legend, line_chart
-from s4d_torch.paper.report.page import Page
+from s4d_torch.paper.report import Chart, Code, Heading, Line, Page, Paragraph, Table
 from s4d_torch.training import Config, Reporter, Run, default_config, train_on
 from s4d_torch.training.build import build_model
 
@@ -81,17 +80,7 @@ def result_rows(runs: Mapping[str, Run]) -> list[list[str]]:
 
 def report(runs: dict[str, Run]) -> Page:
     """The table, the learning curves and what the layers have learned, as a page."""
-    page = Page("Digits, pixel by pixel")
-    first = next(iter(runs.values()))
-    seed = first.config.training.seed
-    page.paragraph(
-        f"Handwritten digits of 8x8 pixels, read as sequences of {PIXELS} numbers; one run of each "
-        f"model, seed {seed}. A difference of a point is three of the 359 test digits."
-    )
-    page.heading("Results")
-    best = "Accuracy of the weights that did best on the validation set"
-    page.table(list(COLUMNS), result_rows(runs), best)
-    page.heading("Learning curves")
+    seed = next(iter(runs.values())).config.training.seed
     curves = [
         Line(
             name,
@@ -100,25 +89,29 @@ def report(runs: dict[str, Run]) -> Page:
         )
         for name, run in runs.items()
     ]
-    chart = line_chart(
-        curves,
-        x_label="epoch",
-        y_label="validation accuracy",
-        title="Validation accuracy after each epoch",
-        percent=True,
-    )
-    page.figure(chart, "Validation accuracy after each epoch", legend(list(runs)))
-    page.heading("Kernels")
-    page.paragraph(
-        "A state space layer is a convolution. These are the kernels of the first features of "
-        "S4D-LegS's first layer, at the start and as learned."
-    )
-    for caption, model in _before_and_after(runs["S4D-LegS"]).items():
-        page.figure(_kernels(model, caption), caption, legend(_features()))
-    page.heading("Machine and command")
+    caption = "Accuracy of the weights that did best on the validation set"
+    learning = "Validation accuracy after each epoch"
     machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
-    page.paragraph(f"{machine}, {torch.get_num_threads()} thread(s)")
-    page.code("s4d demo")
+    page = Page("Digits, pixel by pixel")
+    page.add(
+        Paragraph(
+            f"Handwritten digits of 8x8 pixels, read as sequences of {PIXELS} numbers; one run of "
+            f"each model, seed {seed}. A difference of a point is three of the 359 test digits."
+        ),
+        Heading("Results"),
+        Table(list(COLUMNS), result_rows(runs), caption),
+        Heading("Learning curves"),
+        Chart(curves, "epoch", "validation accuracy", learning, percent=True),
+        Heading("Kernels"),
+        Paragraph(
+            "A state space layer is a convolution. These are the kernels of the first features of "
+            "S4D-LegS's first layer, at the start and as learned."
+        ),
+        *(_kernels(model, when) for when, model in _before_and_after(runs["S4D-LegS"]).items()),
+        Heading("Machine and command"),
+        Paragraph(f"{machine}, {torch.get_num_threads()} thread(s)"),
+        Code("s4d demo"),
+    )
     return page
 
 
@@ -126,14 +119,10 @@ def _before_and_after(run: Run) -> dict[str, Pretrained]:
     return {"At the start": build_model(run.config, run.signature), "Learned": run.model}
 
 
-def _features() -> list[str]:
-    return [f"feature {i}" for i in range(SHOWN)]
-
-
-def _kernels(model: Pretrained, caption: str) -> str:
+def _kernels(model: Pretrained, caption: str) -> Chart:
     kernels = state_spaces(model)[0].kernel(PIXELS).detach()[:SHOWN]
     lines = [
-        Line(name, list(range(PIXELS)), kernel.tolist())
-        for name, kernel in zip(_features(), kernels, strict=True)
+        Line(f"feature {i}", list(range(PIXELS)), kernel.tolist())
+        for i, kernel in enumerate(kernels)
     ]
-    return line_chart(lines, x_label="samples ago", y_label="weight", title=f"Kernels: {caption}")
+    return Chart(lines, "samples ago", "weight", caption, title=f"Kernels: {caption}")

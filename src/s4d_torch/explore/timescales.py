@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from s4d_torch._extras import missing_package
 from s4d_torch.explore.interactive import state_spaces
-from s4d_torch.paper.figures.draw import BLUE, FAINT, FORMATS, ORANGE, STYLE
+from s4d_torch.paper.figures.style import BLUE, FAINT, FORMATS, ORANGE, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

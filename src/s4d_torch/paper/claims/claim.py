@@ -1,17 +1,17 @@
-"""A claim of the paper, and the verdict on it: a check with numbers, or a decision from results."""
+"""A claim of the paper, and the verdict on it: by a check with numbers, or by trained models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from s4d_torch._registry import Registry
+from s4d_torch.paper.claims.comparison import Evidence, Rows
+from s4d_torch.paper.recipes import RECIPES
+from s4d_torch.paper.results import Scores
 
 Holds = Literal["holds", "fails", "not decided"]
-
-# Scores by the name of a table, its row and its column, one for each seed.
-Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class Verdict:
     holds: Holds
     effect: str
     detail: str = ""
+
+
+Check = Callable[[], Verdict]
+Rule = Callable[[Evidence], Verdict]
 
 
 @dataclass(frozen=True)
@@ -34,38 +38,39 @@ class Claim:
     name: str
     statement: str
     where: str
-    check: Callable[[], Verdict]
+    check: Check
     right: str = ""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about trained models, which the results of the table ``recipe`` decide.
+    """A statement about trained models, decided by a rule from some rows of a table.
 
-    ``quote`` is the paper's wording, ``where`` the section and the published table. How it is
-    decided is registered in :data:`DECISIONS` under the same name.
+    ``quote`` is the paper's wording, ``where`` the section and the published table.
     """
 
     name: str
     statement: str
     quote: str
     where: str
-    recipe: str
+    table: str
+    rows: Rows
+    rule: Rule
 
-    def decide(self, results: Results) -> Verdict:
-        """The verdict from what was trained; not decided where results or a rule are missing."""
-        if not results.get(self.recipe):
-            return Verdict("not decided", f"needs the results of '{self.recipe}'")
-        if self.name not in DECISIONS:
-            return Verdict("not decided", "no rule decides it")
-        return DECISIONS[self.name](results)
+    @property
+    def published(self) -> dict[str, dict[str, str]]:
+        """The paper's own numbers for these rows, as printed: by row and column."""
+        printed = RECIPES[self.table].published
+        return {row: printed[row] for group in self.rows for row in group if row in printed}
+
+    def decide(self, scores: Scores) -> Verdict:
+        """The verdict from what was trained; not decided where its table has no results."""
+        if not scores.get(self.table):
+            return Verdict("not decided", f"needs the results of '{self.table}'")
+        return self.rule(Evidence(RECIPES[self.table], scores[self.table], self.rows))
 
 
 CLAIMS: Registry[Claim] = Registry("claim")
-FINDINGS: Registry[Finding] = Registry("finding")
-DECISIONS: Registry[Callable[[Results], Verdict]] = Registry("decision")
-
-Check = Callable[[], Verdict]
 
 
 def claim(name: str, statement: str, where: str, *, right: str = "") -> Callable[[Check], Check]:

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.claims.claim import Results
-from s4d_torch.paper.recipes.tables import RECIPES, Column
+from s4d_torch.paper.recipes import Column, Recipe
+from s4d_torch.paper.results import TableScores
 
 LEVEL = 0.05  # how often chance alone looks like a difference
 FLOOR = 0.5  # points of noise at least
 COARSE = 5.0  # points of noise where no row has two seeds to tell
 PER_CENT = 5.0  # of an RMSE weigh as much as a point of accuracy: errors differ more
 
-Pair = tuple[str, str]
+Rows = Sequence[Sequence[str]]
+"""the rows a finding is about: pairs to compare, or groups"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Gain:
     ``error`` is the standard error, with ``freedom`` degrees; None where no row has two seeds.
     """
 
-    rows: Pair
+    rows: tuple[str, str]
     column: str
     points: float
     error: float | None
@@ -54,28 +55,67 @@ class Gain:
         return f"{self.column} {self.points:+.1f}{sign} ± {self.noise():.1f}"
 
 
-def gains(
-    results: Results, table: str, pairs: Iterable[Pair], columns: Sequence[Column] | None = None
-) -> list[Gain]:
-    """All comparisons for which both rows have results, in all columns or in those given."""
-    found = []
-    for better, worse in pairs:
-        for column in RECIPES[table].columns if columns is None else columns:
-            ours = results.get(table, {}).get(better, {}).get(column.name, ())
-            theirs = results.get(table, {}).get(worse, {}).get(column.name, ())
-            if not ours or not theirs:
-                continue
-            accuracy = TASKS[column.task].metric == "accuracy"
-            scale = 1.0 if accuracy else -100 / statistics.fmean(theirs)
-            spread, freedom = pooled(row.get(column.name, ()) for row in results[table].values())
-            error = None
-            if freedom:
-                error = spread * math.sqrt(1 / len(ours) + 1 / len(theirs)) * abs(scale)
-            points = scale * (statistics.fmean(ours) - statistics.fmean(theirs))
-            seeds, unit = (len(ours), len(theirs)), 1.0 if accuracy else PER_CENT
-            rows = (better, worse)
-            found.append(Gain(rows, column.name, points, error, freedom, seeds, unit))
-    return found
+@dataclass(frozen=True)
+class Evidence:
+    """What a rule judges by: the scores of a table, and the rows that a finding is about."""
+
+    recipe: Recipe
+    scores: TableScores
+    rows: Rows = ()
+
+    def values(self, row: str, column: str) -> Sequence[float]:
+        """The scores of a cell, one for each seed."""
+        return self.scores.get(row, {}).get(column, ())
+
+    def columns(self, datasets: Sequence[str] = (), *, first_epoch: bool = False) -> list[Column]:
+        """The columns of trained models, and those after one epoch if asked for.
+
+        Of all datasets or of those named.
+        """
+        return [
+            column
+            for column in self.recipe.columns
+            if (first_epoch or column.value != "first-epoch")
+            and (not datasets or dataset(column.name) in datasets)
+        ]
+
+    def spread(self, column: str) -> tuple[float, int]:
+        """The standard deviation over seeds, from all rows, and its degrees of freedom."""
+        return pooled(self.values(row, column) for row in self.scores)
+
+    def gains(self, pairs: Rows, columns: Sequence[Column]) -> list[Gain]:
+        """All comparisons for which both rows have scores."""
+        return [
+            self._gain(better, worse, column)
+            for better, worse in pairs
+            for column in columns
+            if self.values(better, column.name) and self.values(worse, column.name)
+        ]
+
+    def _gain(self, better: str, worse: str, column: Column) -> Gain:
+        ours, theirs = self.values(better, column.name), self.values(worse, column.name)
+        accuracy = TASKS[column.task].metric == "accuracy"
+        scale = 1.0 if accuracy else -100 / statistics.fmean(theirs)
+        spread, freedom = self.spread(column.name)
+        error = spread * math.sqrt(1 / len(ours) + 1 / len(theirs)) * abs(scale)
+        points = scale * (statistics.fmean(ours) - statistics.fmean(theirs))
+        return Gain(
+            (better, worse),
+            column.name,
+            points,
+            error if freedom else None,
+            freedom,
+            (len(ours), len(theirs)),
+            1.0 if accuracy else PER_CENT,
+        )
+
+
+def dataset(column: str) -> str:
+    """``BIDMC`` of ``BIDMC (HR)``: each of its signals can stand for it."""
+    return column.split(",")[0].split(" (")[0]
+
+
+# -- noise -----------------------------------------------------------------------------------------
 
 
 def pooled(rows: Iterable[Sequence[float]]) -> tuple[float, int]:
@@ -84,6 +124,13 @@ def pooled(rows: Iterable[Sequence[float]]) -> tuple[float, int]:
     freedom = sum(len(values) - 1 for values in several)
     squares = sum((len(values) - 1) * statistics.variance(values) for values in several)
     return (math.sqrt(squares / freedom), freedom) if freedom else (0.0, 0)
+
+
+def noise_of_mean(count: int, spread: float, freedom: int) -> float:
+    """What chance alone does to the mean of so many seeds, as :func:`pooled` gives the rest."""
+    if not freedom:
+        return COARSE
+    return max(FLOOR, student(freedom, LEVEL) * spread / math.sqrt(count))
 
 
 @cache
@@ -111,9 +158,12 @@ def _inside(t: float, freedom: int) -> float:
     return math.sin(angle) * total
 
 
+# -- words -----------------------------------------------------------------------------------------
+
+
 def describe(found: Sequence[Gain]) -> str:
     """``2 seeds; S4D vs ZOH: sCIFAR +0.1 ± 1.2, SC (AR) -0.3 ± 2.0``, pair by pair."""
-    by_pair: dict[Pair, list[Gain]] = {}
+    by_pair: dict[tuple[str, str], list[Gain]] = {}
     for gain in found:
         by_pair.setdefault(gain.rows, []).append(gain)
     parts = (f"{a} vs {b}: {', '.join(map(str, many))}" for (a, b), many in by_pair.items())

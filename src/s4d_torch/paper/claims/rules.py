@@ -13,245 +13,284 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from s4d_torch.paper.claims.claim import Results, Verdict
-from s4d_torch.paper.claims.comparison import Gain, Pair, describe, gains, pooled
-from s4d_torch.paper.recipes.tables import RECIPES, Column
+from s4d_torch.paper.claims.claim import Rule, Verdict
+from s4d_torch.paper.claims.comparison import (
+    Evidence,
+    Gain,
+    count_seeds,
+    dataset,
+    describe,
+    noise_of_mean,
+    pooled,
+)
+from s4d_torch.paper.recipes import Column
 
 LITTLE = 2.0  # points, "no noticeable difference": as much is no contradiction
 ALIKE = 5.0  # points that a difference and its noise stay within, where rows count as alike
 ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
 GUESS = 50.0  # per cent: what the arena's average counts where a model learned nothing
-
-Rule = Callable[[Results], Verdict]
-Supports = Callable[[Gain], bool]
-Contradicts = Callable[[Gain, float], bool]
-"""Whether a comparison speaks against the statement, beyond the noise of as many as there are."""
+NOTHING = Verdict("not decided", "no results to compare")
 
 
-# -- columns ---------------------------------------------------------------------------------------
+# -- pairs of rows ---------------------------------------------------------------------------------
 
 
-def ends(table: str, *datasets: str) -> list[Column]:
-    """The columns of trained models, not those after one epoch; of all datasets or of those."""
-    columns = [column for column in RECIPES[table].columns if column.value != "first-epoch"]
-    return [column for column in columns if not datasets or dataset(column.name) in datasets]
+@dataclass(frozen=True, kw_only=True)
+class Pairwise:
+    """Compares each pair of rows in each column; in those of trained models, unless told more."""
+
+    datasets: tuple[str, ...] = ()
+    """only these"""
+    against: str = ""
+    """only the pairs with this second row"""
+    first_epoch: bool = False
+    """the columns after one epoch too"""
+    share: float = 1.0
+    """of the comparisons that have to support it"""
+    everywhere: bool = False
+    """on every dataset"""
+
+    def supports(self, gain: Gain) -> bool:
+        raise NotImplementedError
+
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        """Beyond ``noise``, which is that of as many comparisons as there are."""
+        raise NotImplementedError
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        columns = evidence.columns(self.datasets, first_epoch=self.first_epoch)
+        pairs = [pair for pair in evidence.rows if self.against in ("", pair[1])]
+        return self.decide(evidence.gains(pairs, columns), columns)
+
+    def decide(self, found: Sequence[Gain], columns: Sequence[Column]) -> Verdict:
+        """The verdict of many comparisons."""
+        if not found:
+            return NOTHING
+        seen = {dataset(gain.column) for gain in found}
+        wanted = dict.fromkeys(dataset(column.name) for column in columns)
+        missing = [name for name in wanted if name not in seen]
+        yes = sum(map(self.supports, found))
+        no = sum(self.contradicts(gain, gain.noise(len(found))) for gain in found)
+        detail = f"Beyond noise {yes} of {len(found)} comparisons support it, {no} contradict it."
+        if missing:
+            detail += f" Without results: {', '.join(missing)}."
+        effect = describe(found)
+        if no if self.share == 1 else no > yes:
+            return Verdict("fails", effect, detail)
+        enough = yes == len(found) if self.share == 1 else yes > self.share * len(found)
+        if enough and not (self.everywhere and missing):
+            return Verdict("holds", effect, detail)
+        return Verdict("not decided", effect, detail)
 
 
-def dataset(column: str) -> str:
-    """``BIDMC`` of ``BIDMC (HR)``: each of its signals can stand for it."""
-    return column.split(",")[0].split(" (")[0]
-
-
-# -- rules -----------------------------------------------------------------------------------------
-
-
-def _decide(
-    found: Sequence[Gain],
-    columns: Sequence[Column],
-    supports: Supports,
-    contradicts: Contradicts,
-    share: float = 1.0,
-    everywhere: bool = False,
-) -> Verdict:
-    """The verdict of many comparisons."""
-    if not found:
-        return Verdict("not decided", "no results to compare")
-    wanted = list(dict.fromkeys(dataset(column.name) for column in columns))
-    seen = {dataset(gain.column) for gain in found}
-    missing = [name for name in wanted if name not in seen]
-    yes = sum(map(supports, found))
-    no = sum(contradicts(gain, gain.noise(len(found))) for gain in found)
-    detail = f"Beyond noise {yes} of {len(found)} comparisons support it, {no} contradict it."
-    if missing:
-        detail += f" Without results: {', '.join(missing)}."
-    effect = describe(found)
-    if no if share == 1 else no > yes:
-        return Verdict("fails", effect, detail)
-    enough = yes == len(found) if share == 1 else yes > share * len(found)
-    if enough and not (everywhere and missing):
-        return Verdict("holds", effect, detail)
-    return Verdict("not decided", effect, detail)
-
-
-def _compare(
-    table: str,
-    pairs: Sequence[Pair],
-    columns: Sequence[Column] | None,
-    supports: Supports,
-    contradicts: Contradicts,
-    share: float = 1.0,
-    everywhere: bool = False,
-) -> Rule:
-    """The rule that compares each pair in the columns, by default in those of trained models."""
-    chosen = ends(table) if columns is None else columns
-
-    def rule(results: Results) -> Verdict:
-        found = gains(results, table, pairs, chosen)
-        return _decide(found, chosen, supports, contradicts, share, everywhere)
-
-    return rule
-
-
-def better(
-    table: str,
-    *pairs: Pair,
-    columns: Sequence[Column] | None = None,
-    share: float = 1.0,
-    everywhere: bool = False,
-) -> Rule:
+class Better(Pairwise):
     """The first row of each pair is better."""
 
-    def supports(gain: Gain) -> bool:
+    def supports(self, gain: Gain) -> bool:
         return gain.points > gain.noise()
 
-    def contradicts(gain: Gain, noise: float) -> bool:
+    def contradicts(self, gain: Gain, noise: float) -> bool:
         return gain.points < -noise
 
-    return _compare(table, pairs, columns, supports, contradicts, share, everywhere)
 
-
-def alike(table: str, *pairs: Pair, columns: Sequence[Column] | None = None) -> Rule:
+class Alike(Pairwise):
     """The rows of each pair differ little: with its noise, a difference stays within ``ALIKE``."""
 
-    def supports(gain: Gain) -> bool:
+    def supports(self, gain: Gain) -> bool:
         return abs(gain.points) + gain.noise() < ALIKE * gain.unit
 
-    def contradicts(gain: Gain, noise: float) -> bool:
+    def contradicts(self, gain: Gain, noise: float) -> bool:
         return abs(gain.points) > max(noise, LITTLE * gain.unit)
 
-    return _compare(table, pairs, columns, supports, contradicts)
 
-
-def competitive(
-    table: str,
-    *pairs: Pair,
-    columns: Sequence[Column] | None = None,
-    share: float = 1.0,
-    everywhere: bool = False,
-) -> Rule:
+class Competitive(Pairwise):
     """The first row of each pair is not behind by more than a little."""
 
-    def supports(gain: Gain) -> bool:
+    def supports(self, gain: Gain) -> bool:
         return gain.points - gain.noise() > -ALIKE * gain.unit
 
-    def contradicts(gain: Gain, noise: float) -> bool:
+    def contradicts(self, gain: Gain, noise: float) -> bool:
         return gain.points < -max(noise, LITTLE * gain.unit)
 
-    return _compare(table, pairs, columns, supports, contradicts, share, everywhere)
 
+@dataclass(frozen=True)
+class LosesMost(Better):
+    """The models named lose more than any other from the first row of their pair to the second.
 
-def better_on_average(table: str, pair: Pair, by: float) -> Rule:
-    """The first row is more than ``by`` points better in the mean over all columns.
-
-    What is not run of the second row counts as a guess, as it does in the paper.
+    The pairs are those of one dataset, as ``S4-LegS, trained`` and ``S4-LegS, frozen``.
     """
-    columns = RECIPES[table].columns
-    guessed = {c.name: [GUESS] for c in columns if (pair[1], c.name) in RECIPES[table].without}
 
-    def rule(results: Results) -> Verdict:
-        rows = results.get(table, {})
-        if rows.get(pair[1]):
-            results = {**results, table: {**rows, pair[1]: {**guessed, **rows[pair[1]]}}}
-        if not (found := gains(results, table, [pair], columns)):
-            return Verdict("not decided", "no results to compare")
-        mean = statistics.fmean(gain.points for gain in found)
-        noise = math.sqrt(sum(gain.noise() ** 2 for gain in found)) / len(found)
-        effect = f"{mean:+.1f} ± {noise:.1f} in the mean of {len(found)} of {len(columns)} columns"
-        effect = f"{effect}; {describe(found)}"
-        if len(found) < len(columns) or abs(mean - by) < noise:
-            return Verdict("not decided", effect)
-        return Verdict("holds" if mean > by else "fails", effect)
+    models: tuple[str, ...]
 
-    return rule
+    def __call__(self, evidence: Evidence) -> Verdict:
+        [column] = evidence.columns(self.datasets)
+        lost: dict[str, tuple[float, int]] = {}
+        for pair in evidence.rows:
+            before, after = (evidence.values(row, column.name) for row in pair)
+            if before and after:
+                points = statistics.fmean(before) - statistics.fmean(after)
+                lost[pair[0].rpartition(",")[0]] = points, min(len(before), len(after))
+        others = [name for name in lost if name not in self.models]
+        if not others or not all(name in lost for name in self.models):
+            wanted = " and ".join(self.models)
+            return Verdict("not decided", f"needs {wanted} in both forms, and others")
+        spread, freedom = evidence.spread(column.name)
+        compared = []
+        for model in self.models:
+            for other in others:
+                (ours, n), (theirs, m) = lost[model], lost[other]
+                # four means make a difference of differences
+                error = spread * math.sqrt(2 / n + 2 / m) if freedom else None
+                rows = (model, other)
+                compared.append(Gain(rows, column.name, ours - theirs, error, freedom, (n, m)))
+        return self.decide(compared, [column])
 
 
-def all_of(*rules: Rule) -> Rule:
+# -- several columns, several rules ----------------------------------------------------------------
+
+
+class AllOf:
     """All rules hold; one that fails decides, one without results leaves it open."""
 
-    def rule(results: Results) -> Verdict:
-        verdicts = [each(results) for each in rules]
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        verdicts = [rule(evidence) for rule in self.rules]
         effect = " / ".join(f"{verdict.holds}: {verdict.effect}" for verdict in verdicts)
         for holds in ("fails", "not decided"):
             if any(verdict.holds == holds for verdict in verdicts):
                 return Verdict(holds, effect)
         return Verdict("holds", effect)
 
-    return rule
+
+@dataclass(frozen=True)
+class BetterOnAverage:
+    """The first row is more than ``by`` points better in the mean over all columns.
+
+    What is not run of the second row counts as a guess, as it does in the paper.
+    """
+
+    by: float
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        [(_, other)] = evidence.rows
+        columns = evidence.recipe.columns
+        if theirs := evidence.scores.get(other):
+            without = [c.name for c in columns if (other, c.name) in evidence.recipe.without]
+            scores = {**evidence.scores, other: {**dict.fromkeys(without, (GUESS,)), **theirs}}
+            evidence = replace(evidence, scores=scores)
+        if not (found := evidence.gains(evidence.rows, columns)):
+            return NOTHING
+        mean = statistics.fmean(gain.points for gain in found)
+        noise = math.sqrt(sum(gain.noise() ** 2 for gain in found)) / len(found)
+        effect = f"{mean:+.1f} ± {noise:.1f} in the mean of {len(found)} of {len(columns)} columns"
+        effect = f"{effect}; {describe(found)}"
+        if len(found) < len(columns) or abs(mean - self.by) < noise:
+            return Verdict("not decided", effect)
+        return Verdict("holds" if mean > self.by else "fails", effect)
 
 
-def suffer_most(table: str, change: Pair, rows: Sequence[str], column: Column) -> Rule:
-    """``rows`` lose more than any other from the first to the second of a change, as frozen A."""
+@dataclass(frozen=True)
+class BestWins:
+    """In ``several`` columns the best of the first group of rows beats the best of the second."""
 
-    def lost(results: Results) -> dict[str, tuple[float, int]]:
-        scores = {row: each.get(column.name, ()) for row, each in results.get(table, {}).items()}
-        names = dict.fromkeys(row.rpartition(",")[0] for row in scores)
-        both = {name: [scores.get(f"{name}, {end}", ()) for end in change] for name in names}
-        return {
-            name: (statistics.fmean(before) - statistics.fmean(after), min(len(before), len(after)))
-            for name, (before, after) in both.items()
-            if before and after
-        }
+    several: int
+    datasets: tuple[str, ...] = ()
 
-    def rule(results: Results) -> Verdict:
-        found = lost(results)
-        others = [name for name in found if name not in rows]
-        if not others or not all(row in found for row in rows):
-            return Verdict("not decided", f"needs {' and '.join(rows)} in both forms, and others")
-        spread, freedom = pooled(row.get(column.name, ()) for row in results[table].values())
-        compared = [
-            Gain(
-                (row, other),
-                column.name,
-                found[row][0] - found[other][0],
-                # four means make a difference of differences
-                spread * math.sqrt(2 / found[row][1] + 2 / found[other][1]) if freedom else None,
-                freedom,
-                (found[row][1], found[other][1]),
+    def __call__(self, evidence: Evidence) -> Verdict:
+        ours, theirs = evidence.rows
+        columns = evidence.columns(self.datasets)
+        found = [
+            gain
+            for column in columns
+            for gain in evidence.gains(
+                [[_best(evidence, rows, column) for rows in (ours, theirs)]], [column]
             )
-            for row in rows
-            for other in others
         ]
-        return _decide(
-            compared,
-            [column],
-            lambda gain: gain.points > gain.noise(),
-            lambda gain, noise: gain.points < -noise,
-        )
-
-    return rule
-
-
-def best_wins(
-    table: str, ours: Sequence[str], theirs: Sequence[str], several: int, columns: Sequence[Column]
-) -> Rule:
-    """In ``several`` columns or more the best of our rows is better than the best of theirs."""
-
-    def rule(results: Results) -> Verdict:
-        found = []
-        for column in columns:
-            best = [_best(results, table, rows, column) for rows in (ours, theirs)]
-            found += gains(results, table, [(best[0], best[1])], [column])
-        if len(found) < several:
-            return Verdict("not decided", "no results to compare")
+        if len(found) < self.several:
+            return NOTHING
         # each is the best of several rows: as many comparisons are made in silence
         tries = len(found) * len(ours) * len(theirs)
         wins = [sum(gain.points > noise * gain.noise(tries) for gain in found) for noise in (1, -1)]
         effect, detail = describe(found), f"Beyond noise {wins[0]} of {len(columns)} columns."
-        if wins[0] >= several:
+        if wins[0] >= self.several:
             return Verdict("holds", effect, detail)
-        lost = wins[1] < several and len(found) == len(columns)
+        lost = wins[1] < self.several and len(found) == len(columns)
         return Verdict("fails" if lost else "not decided", effect, detail)
 
-    return rule
 
-
-def _best(results: Results, table: str, rows: Sequence[str], column: Column) -> str:
+def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
     """The row with the best mean; the first where none has results."""
-    means = {
-        row: statistics.fmean(values)
-        for row in rows
-        if (values := results.get(table, {}).get(row, {}).get(column.name, ()))
-    }
+    scores = {row: evidence.values(row, column.name) for row in rows}
+    means = {row: statistics.fmean(values) for row, values in scores.items() if values}
     return max(means, key=lambda row: means[row], default=rows[0])
+
+
+# -- against a fixed number of points --------------------------------------------------------------
+
+
+def _on_their_sides(
+    values: Mapping[str, Sequence[float]],
+    spread: tuple[float, int],
+    limit: float,
+    above: Sequence[str],
+    words: str,
+) -> Verdict:
+    """The rows named in ``above`` have a mean above the limit, beyond noise, and the others below.
+
+    ``words`` show the mean and the noise of a row.
+    """
+    mean = {row: statistics.fmean(each) for row, each in values.items()}
+    noise = {row: noise_of_mean(len(each), *spread) for row, each in values.items()}
+    shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in values)
+    effect = "; ".join([count_seeds(map(len, values.values())), *shown])
+    clear = [row for row in values if abs(mean[row] - limit) > noise[row]]
+    if any((mean[row] > limit) != (row in above) for row in clear):
+        return Verdict("fails", effect)
+    return Verdict("holds" if len(clear) == len(values) else "not decided", effect)
+
+
+@dataclass(frozen=True)
+class AboveChance:
+    """The first group of rows learns a task of two classes, the second does not."""
+
+    column: str
+    margin: float
+    """points above a guess that count as having learned"""
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        scores = {row: evidence.values(row, self.column) for rows in evidence.rows for row in rows}
+        if not all(scores.values()):
+            return Verdict("not decided", f"needs {self.column} with {', '.join(scores)}")
+        above = {row: [score - GUESS for score in values] for row, values in scores.items()}
+        words = "{row} {mean:+.1f} ± {noise:.1f} from a guess"
+        spread = evidence.spread(self.column)
+        verdict = _on_their_sides(above, spread, self.margin, evidence.rows[0], words)
+        if max(map(statistics.fmean, above.values())) < self.margin:
+            return Verdict("not decided", verdict.effect, "Nothing was learned at this scale.")
+        return verdict
+
+
+@dataclass(frozen=True)
+class LosesLittle:
+    """From the table's first column to its second the first group of rows loses little.
+
+    The second group loses much: more than ``limit`` points.
+    """
+
+    limit: float
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        lost = {}
+        for row in (row for rows in evidence.rows for row in rows):
+            both = [evidence.values(row, column.name) for column in evidence.recipe.columns]
+            if all(both):  # of the same runs, seed by seed
+                lost[row] = [before - after for before, after in zip(*both, strict=True)]
+        if not all(any(row in lost for row in rows) for rows in evidence.rows):
+            return Verdict("not decided", "needs state space models and networks at both rates")
+        words = "{row} loses {mean:.1f} ± {noise:.1f}"
+        return _on_their_sides(lost, pooled(lost.values()), self.limit, evidence.rows[1], words)

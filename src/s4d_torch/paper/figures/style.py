@@ -1,10 +1,12 @@
-"""One style for all figures, the registry they are drawn from, and what several of them share."""
+"""One style for all figures, the registry they are drawn from, and how one is saved."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from s4d_torch._extras import missing_package
 from s4d_torch._registry import Registry
 
 if TYPE_CHECKING:
@@ -75,3 +77,23 @@ def darker(color: str) -> str:
     """The colour for letters, which need more contrast than lines."""
     red, green, blue = (round(0.65 * int(color[i : i + 2], 16)) for i in (1, 3, 5))
     return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def save_figure(name: str, out: Path) -> None:
+    """Draw the figure ``name`` into a .png, .svg or .pdf file. Needs the extra ``plots``."""
+    check_format(out)
+    draw = FIGURES[name]
+    try:
+        from matplotlib import rc_context
+    except ImportError as error:
+        raise missing_package("figures", "matplotlib", "plots") from error
+    with rc_context(STYLE):
+        figure = draw()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=DOTS_PER_INCH, metadata=FORMATS[out.suffix.lower()])
+
+
+def check_format(out: Path) -> None:
+    """Refuse a file name whose ending names no format."""
+    if out.suffix.lower() not in FORMATS:
+        raise ValueError(f"out must end in one of {', '.join(FORMATS)}; got {out.name!r}")

@@ -7,7 +7,7 @@ minutes on two cores; their numbers stand beside the paper's, but are not compar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from s4d_torch._registry import unknown
@@ -19,10 +19,7 @@ SCALES = ("full", "small", "tiny")
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is smaller than in the paper: options of the data, the model and the training.
-
-    And of the optimiser, where so few steps need larger ones.
-    """
+    """What is smaller than in the paper; the optimiser changes where few steps need larger ones."""
 
     data: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -39,6 +36,7 @@ class Reduction:
         )
 
 
+_BIDMC = ("bidmc-hr", "bidmc-rr", "bidmc-spo2")
 _SMALL = {"d_model": 64, "n_layers": 4, "d_state": 32}
 _SLIM = {**_SMALL, "d_model": 32}  # for sequences of thousands of samples
 _SOME_IMAGES = {"epochs": 6, "train_size": 8000, "eval_size": 2000}
@@ -48,6 +46,7 @@ _COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "ye
 _SHORT_LISTS = {"min_length": 200, "max_length": 800}
 _TINY = {"d_model": 32, "n_layers": 2, "d_state": 32}
 _NARROW = {**_TINY, "d_model": 16}
+_FEW_IMAGES = {"epochs": 3, "train_size": 3000, "eval_size": 1000}
 _FEW_WINDOWS = {"epochs": 8, "train_size": 800, "eval_size": 300, "batch_size": 16}
 _EASY_CURVES = {"contour_length": 6, "distractors": 0, "paddles": 0}  # what little data can teach
 _FEW_CLIPS = {"train_size": 800, "eval_size": 400}
@@ -55,12 +54,9 @@ _FEW_WORDS = ("down", "left", "right", "up")
 
 REDUCTIONS: dict[str, dict[str, Reduction]] = {
     "small": {
-        "scifar": Reduction({}, _SMALL, _SOME_IMAGES),
-        "image": Reduction({}, _SMALL, _SOME_IMAGES),
+        **dict.fromkeys(("scifar", "image"), Reduction({}, _SMALL, _SOME_IMAGES)),
         "sc35": Reduction({"words": _COMMANDS}, _SLIM, _SOME_CLIPS),
-        "bidmc-hr": Reduction({}, _SLIM, _SOME_WINDOWS),
-        "bidmc-rr": Reduction({}, _SLIM, _SOME_WINDOWS),
-        "bidmc-spo2": Reduction({}, _SLIM, _SOME_WINDOWS),
+        **dict.fromkeys(_BIDMC, Reduction({}, _SLIM, _SOME_WINDOWS)),
         "listops": Reduction(_SHORT_LISTS, _SMALL, {"epochs": 5, "train_size": 8000}),
         "text": Reduction({"max_length": 1024}, _SMALL, {"epochs": 5, "train_size": 10000}),
         "retrieval": Reduction({"max_length": 1000}, _SMALL, {"epochs": 3, "train_size": 10000}),
@@ -68,12 +64,9 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
         "pathx": Reduction({"count": 2000}, _SLIM, {"epochs": 6}),
     },
     "tiny": {
-        "scifar": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
-        "image": Reduction({}, _TINY, {"epochs": 3, "train_size": 3000, "eval_size": 1000}),
+        **dict.fromkeys(("scifar", "image"), Reduction({}, _TINY, _FEW_IMAGES)),
         "sc35": Reduction({"words": _FEW_WORDS}, _NARROW, {"epochs": 5, **_FEW_CLIPS}),
-        "bidmc-hr": Reduction({}, _NARROW, _FEW_WINDOWS),
-        "bidmc-rr": Reduction({}, _NARROW, _FEW_WINDOWS),
-        "bidmc-spo2": Reduction({}, _NARROW, _FEW_WINDOWS),
+        **dict.fromkeys(_BIDMC, Reduction({}, _NARROW, _FEW_WINDOWS)),
         "listops": Reduction({"source": "nyu"}, _TINY, {"epochs": 3}),
         "text": Reduction(
             {"max_length": 1024}, _TINY, {"epochs": 3, "train_size": 4000, "eval_size": 1000}
@@ -92,10 +85,9 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
 }
 
 # What the ablations change further: so small a model of speech learns nothing at its last position.
-_HEARD = Reduction({"sample_rate": 8000}, {"pooling": "mean"}, {"epochs": 8})
 ABLATIONS: dict[tuple[str, str], Reduction] = {
     ("sc35", "small"): Reduction({"sample_rate": 8000}),
-    ("sc35", "tiny"): _HEARD,
+    ("sc35", "tiny"): Reduction({"sample_rate": 8000}, {"pooling": "mean"}, {"epochs": 8}),
 }
 
 
@@ -106,20 +98,17 @@ def reduction(task: str, scale: str) -> Reduction:
     return Reduction() if scale == "full" else REDUCTIONS[scale][task]
 
 
-def describe(full: Config, reduced: Config) -> str:
+def describe_reduction(full: Config, reduced: Config) -> str:
     """``d_model 32, n_layers 2, train_size 4000``: what was changed, for the reader of a table."""
-    parts = ("data", "model", "training", "optimizer")
-    return ", ".join(
-        f"{option.name} {_short(new)}"
-        for old_part, new_part in ((getattr(full, p), getattr(reduced, p)) for p in parts)
-        for option in fields(new_part)
-        if option.name != "warmup"  # one epoch at any scale, a larger part of few
-        and (new := getattr(new_part, option.name)) != getattr(old_part, option.name)
-    )
-
-
-def _short(value: Any) -> str:
-    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    changes = []
+    for part in ("data", "model", "training", "optimizer"):
+        old, new = vars(getattr(full, part)), vars(getattr(reduced, part))
+        for name, value in new.items():
+            # the warm-up is one epoch at any scale, a larger part of few
+            if name != "warmup" and value != old[name]:
+                shown = "/".join(map(str, value)) if isinstance(value, tuple) else value
+                changes.append(f"{name} {shown}")
+    return ", ".join(changes)
 
 
 def large(task: str, scale: str) -> Config:
@@ -160,9 +149,7 @@ def ablation(task: str, scale: str) -> Config:
     )
     config = config_from(known, known.options(), row)
     config = replace(
-        config,
-        model=replace(config.model, mixing="linear"),
-        method=config.method.replace(n_ssm=1),
+        config, model=replace(config.model, mixing="linear"), method=config.method.replace(n_ssm=1)
     )
     config = reduction(task, scale).apply(config)
     config = ABLATIONS.get((task, scale), Reduction()).apply(config)

@@ -1,14 +1,19 @@
-"""One self-contained HTML page: headings, paragraphs, tables that sort, charts."""
+"""A page of blocks, as one self-contained HTML file or as Markdown."""
 
 from __future__ import annotations
 
+import base64
+import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
 from s4d_torch._files import write_atomically
+from s4d_torch.paper.report.chart import Line, legend, line_chart
 
 # 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed], (0.001, 0.1)
 NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?|\([\d.]+, [\d.]+\)")
@@ -16,55 +21,144 @@ NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?|\([\d.]
 WIDE, LONG = 10, 25
 
 
-class Page:
-    """Gathers the parts of a page in their order; everything it needs is inside it."""
+class PageBlock(Protocol):
+    """A part of a page in its two forms; Markdown knows the folder it will be in."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self._parts: list[str] = []
-        self._contents: list[tuple[str, str]] = []
+    def html(self) -> str: ...
+    def markdown(self, folder: Path) -> str: ...
 
-    def heading(self, text: str) -> None:
-        anchor = f"part-{len(self._contents) + 1}"
-        self._contents.append((anchor, text))
-        self._parts.append(f'<h2 id="{anchor}">{escape(text)}</h2>')
 
-    def subheading(self, text: str) -> None:
-        self._parts.append(f"<h3>{escape(text)}</h3>")
+@dataclass(frozen=True)
+class Heading:
+    """A line of the table of contents, which leads to ``anchor``."""
 
-    def paragraph(self, text: str) -> None:
-        self._parts.append(f"<p>{escape(text)}</p>")
+    text: str
+    anchor: str = ""
 
-    def code(self, text: str) -> None:
-        self._parts.append(f'<pre tabindex="0"><code>{escape(text)}</code></pre>')
+    def html(self) -> str:
+        return f'<h2 id="{self.anchor}">{escape(self.text)}</h2>'
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> None:
-        """A table; a click or Enter on a heading sorts by that column."""
+    def markdown(self, folder: Path) -> str:
+        return f"## {self.text}"
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+    def html(self) -> str:
+        return f"<p>{escape(self.text)}</p>"
+
+    def markdown(self, folder: Path) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Code:
+    text: str
+
+    def html(self) -> str:
+        return f'<pre tabindex="0"><code>{escape(self.text)}</code></pre>'
+
+    def markdown(self, folder: Path) -> str:
+        return f"```sh\n{self.text}\n```"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; on a page a click or Enter on a heading sorts by that column."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str
+
+    def html(self) -> str:
         head = "".join(
             f'<th scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>'
-            for name in header
+            for name in self.header
         )
         body = "".join(
             "<tr>" + "".join(f"<td{_align(cell)}>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows
+            for row in self.rows
         )
-        kinds = " ".join(["wide"] * (len(header) > WIDE) + ["long"] * (len(rows) > LONG))
-        self._parts.append(
-            f'<div class="scroll" tabindex="0"><table class="{kinds}">'
-            f"<caption>{escape(caption)}</caption>"
+        kinds = ["wide"] * (len(self.header) > WIDE) + ["long"] * (len(self.rows) > LONG)
+        return (
+            f'<div class="scroll" tabindex="0"><table class="{" ".join(kinds)}">'
+            f"<caption>{escape(self.caption)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
-    def figure(self, svg: str, caption: str, legend: str = "") -> None:
-        """An SVG as this package makes it; ``svg`` and ``legend`` are put in as they are."""
-        self._parts.append(
-            f"<figure>{svg}{legend}<figcaption>{escape(caption)}</figcaption></figure>"
-        )
+    def markdown(self, folder: Path) -> str:
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+        return f"{self.caption}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves; only the page shows them."""
+
+    lines: Sequence[Line]
+    x_label: str
+    y_label: str
+    caption: str
+    percent: bool = False
+    title: str = ""
+    """for those who do not see it; by default the caption"""
 
     def html(self) -> str:
+        svg = line_chart(
+            self.lines,
+            x_label=self.x_label,
+            y_label=self.y_label,
+            title=self.title or self.caption,
+            percent=self.percent,
+        )
+        return _figure(svg + legend([line.name for line in self.lines]), self.caption)
+
+    def markdown(self, folder: Path) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file; the page takes it in, Markdown links to it."""
+
+    file: Path
+    caption: str
+
+    def html(self) -> str:
+        content = base64.b64encode(self.file.read_bytes()).decode()
+        image = f'<img alt="{escape(self.caption)}" src="data:image/png;base64,{content}">'
+        return _figure(image, self.caption)
+
+    def markdown(self, folder: Path) -> str:
+        return f"![{self.caption}]({Path(os.path.relpath(self.file, folder)).as_posix()})"
+
+
+@dataclass
+class Page:
+    """A title and the blocks below it."""
+
+    title: str
+    blocks: list[PageBlock] = field(default_factory=list)
+
+    def add(self, *blocks: PageBlock) -> None:
+        self.blocks += blocks
+
+    def html(self) -> str:
+        """All in one file: it needs nothing else, and no network."""
         style, script = (_asset(name) for name in ("page.css", "page.js"))
+        headings: list[Heading] = []
+        parts: list[str] = []
+        for block in self.blocks:
+            if isinstance(block, Heading):
+                block = Heading(block.text, f"part-{len(headings) + 1}")
+                headings.append(block)
+            parts.append(block.html())
         contents = "".join(
-            f'<li><a href="#{anchor}">{escape(text)}</a></li>' for anchor, text in self._contents
+            f'<li><a href="#{heading.anchor}">{escape(heading.text)}</a></li>'
+            for heading in headings
         )
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -72,14 +166,24 @@ class Page:
             '<link rel="icon" href="data:,">\n'
             f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
             f"<header><h1>{escape(self.title)}</h1>\n<nav><ul>{contents}</ul></nav></header>\n"
-            "<main>\n" + "\n".join(self._parts) + f"\n</main>\n<script>\n{script}</script>\n"
+            "<main>\n" + "\n".join(parts) + f"\n</main>\n<script>\n{script}</script>\n"
             "</body>\n</html>\n"
         )
 
+    def markdown(self, folder: Path) -> str:
+        """For a file in ``folder``; charts are left to the page."""
+        parts = [f"# {self.title}", *(block.markdown(folder) for block in self.blocks)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
     def save(self, path: Path) -> None:
-        """Write the page, whole or not at all."""
+        """Write ``path`` as HTML, or as Markdown by its ending; whole or not at all."""
+        text = self.markdown(path.parent) if path.suffix == ".md" else self.html()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically({path: self.html().encode()})
+        write_atomically({path: text.encode()})
+
+
+def _figure(content: str, caption: str) -> str:
+    return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _asset(name: str) -> str:

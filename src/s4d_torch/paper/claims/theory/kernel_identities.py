@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Generator, Tensor
 
@@ -16,18 +14,11 @@ from s4d_torch.ssm.kernel import cauchy, softmax, vandermonde
 DT = torch.tensor([[0.01]], dtype=torch.float64)
 
 
-class Parameters(NamedTuple):
+def parameters(init: str, d_state: int = 64) -> tuple[Tensor, Tensor, Tensor]:
     """One system: A, B, C (1, modes)."""
-
-    A: Tensor
-    B: Tensor
-    C: Tensor
-
-
-def parameters(init: str = "lin", d_state: int = 64) -> Parameters:
     start = diagonal(init, d_state, 1)
     C = output_matrix((1, start.A.shape[1]), generator=Generator().manual_seed(0))
-    return Parameters(start.A, start.B, C)
+    return start.A, start.B, C
 
 
 def largest_off(found: Tensor, wanted: Tensor) -> float:
@@ -60,11 +51,7 @@ def kernel_is_vandermonde() -> Verdict:
     )
 
 
-@claim(
-    "two-lines",
-    "With ZOH the whole kernel is two lines of code.",
-    "Figure 1 and section 3.4",
-)
+@claim("two-lines", "With ZOH the whole kernel is two lines of code.", "Figure 1 and section 3.4")
 def two_lines() -> Verdict:
     A, B, C = parameters("inv")
     names = {"exp": torch.exp, "arange": torch.arange, "dt": DT[0], "L": 500}

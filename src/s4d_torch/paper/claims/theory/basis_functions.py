@@ -1,7 +1,4 @@
-"""The theory of the paper as checks: the bases of LegS and FouT, with and without low-rank terms.
-
-Every check is deterministic and takes a few seconds at most.
-"""
+"""The paper's claims about the bases of LegS and FouT, with and without their low-rank terms."""
 
 from __future__ import annotations
 

@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from s4d_torch.paper.claims.account import Cost, cost
 from s4d_torch.paper.claims.claim import Verdict, claim, judged
-from s4d_torch.paper.claims.kernels import DT, largest_off, parameters
+from s4d_torch.paper.claims.theory.kernel_identities import DT, largest_off, parameters
 from s4d_torch.ssm.discretization import bilinear, bilinear_low_rank
 from s4d_torch.ssm.hippo import HIPPO, diagonalize
 from s4d_torch.ssm.initialization import output_matrix
 from s4d_torch.ssm.kernel import dense, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+class KernelCost(NamedTuple):
+    """``bytes`` alive at the peak, beyond what was there before; ``numbers`` computed in all."""
+
+    bytes: int
+    numbers: int
+
+
+def cost(run: Callable[[], object]) -> KernelCost:
+    """The cost of the tensors that ``run`` makes, the same on every machine.
+
+    What an operator allocates and frees within itself is not seen.
+    """
+    with _CostCounter() as counter:
+        result = run()
+    del result
+    return KernelCost(counter.peak, counter.numbers)
+
+
+class _CostCounter(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.alive = self.peak = self.numbers = 0
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        given = {x.untyped_storage()._cdata for x in _tensors((args, kwargs))}
+        for x in _tensors(result):
+            storage = x.untyped_storage()
+            if storage._cdata in given:  # a view, or written in place
+                continue
+            self.numbers += x.numel()
+            self.alive += storage.nbytes()
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(storage, self._free, storage.nbytes())
+        return result
+
+    def _free(self, size: int) -> None:
+        self.alive -= size
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+
+
+# -- kernels, mode by mode -------------------------------------------------------------------------
 
 
 def vandermonde_by_modes(weights: Tensor, A_bar: Tensor, length: int) -> Tensor:
@@ -27,38 +81,30 @@ def vandermonde_by_modes(weights: Tensor, A_bar: Tensor, length: int) -> Tensor:
     return total
 
 
-def cauchy_by_modes(A: Tensor, P: Tensor, B: Tensor, C: Tensor, dt: float, length: int) -> Tensor:
-    """S4's kernel for ``diag(A) - P P*`` in the same way: four sums over the modes, all (N,).
+def cauchy_by_modes(system: Sequence[Tensor], dt: float, length: int) -> Tensor:
+    """S4's kernel for ``diag(A) - P P*`` in the same way: four sums over the modes.
 
-    ``C`` is the transformed ``C (I + A_bar^L)``, which S4 stores as its parameter.
+    The system is A, P, B and the transformed ``C (I + A_bar^L)``, which S4 stores as its
+    parameter, all (N,).
     """
+    A, P, B, C = system
     angle = torch.pi / length * (2 * torch.arange(length, dtype=torch.float64) + 1)
     z = torch.polar(torch.ones_like(angle), angle)
     a, b = 1 - z, 0.5 * dt * (1 + z)
     sums = [torch.zeros_like(z) for _ in range(4)]
     for A_n, P_n, B_n, C_n in zip(A, P, dt * B, C, strict=True):
         pole = 1 / (a - b * A_n)
-        for total, weight in zip(
-            sums, (C_n * B_n, C_n * P_n, P_n.conj() * B_n, P_n.abs().square()), strict=True
-        ):
+        weights = (C_n * B_n, C_n * P_n, P_n.conj() * B_n, P_n.abs().square())
+        for total, weight in zip(sums, weights, strict=True):
             total += weight * pole
     spectrum = sums[0] - b * sums[1] * sums[2] / (1 + b * sums[3])
     turn = -torch.pi / length * torch.arange(length, dtype=torch.float64)
     return torch.fft.fft(spectrum, norm="forward") * torch.polar(torch.ones_like(turn), turn)
 
 
-class LowRank(NamedTuple):
-    """LegS with all N modes, and its kernel by other means."""
-
-    A: Tensor
-    P: Tensor
-    B: Tensor
-    C: Tensor
-    kernel: Tensor
-
-
 @cache
-def _low_rank(d_state: int, length: int) -> LowRank:
+def _low_rank(d_state: int, length: int) -> tuple[list[Tensor], Tensor]:
+    """A, P, B and C of LegS with all N modes, and its kernel by other means."""
     modes = diagonalize(HIPPO["legs"](d_state))
     A, B, P = modes.Lambda[None], modes.B[None], modes.P[None]
     C = output_matrix((1, d_state // 2), generator=Generator().manual_seed(0))
@@ -72,25 +118,25 @@ def _low_rank(d_state: int, length: int) -> LowRank:
     for _ in range(length):
         values.append(row @ x)
         x = A_bar @ x
-    return LowRank(both[0], both[1], both[2], both[3], torch.stack(values))
+    return both, torch.stack(values)
 
 
-def _costs(d_state: int, length: int) -> dict[str, Cost]:
+def _costs(d_state: int, length: int) -> dict[str, KernelCost]:
     A, B, C = parameters("lin", d_state)
     step = bilinear(A, B, DT)
     w, A_bar = (C * step.B_now)[0], step.A_bar[0]
-    dplr = _low_rank(d_state, 64)
+    dplr, _ = _low_rank(d_state, 64)
     return {
         "matrix": cost(lambda: w @ A_bar[:, None] ** torch.arange(length)),
         "modes": cost(lambda: vandermonde_by_modes(w, A_bar, length)),
         "ours": cost(lambda: vandermonde(step, C, length)),
-        "dplr": cost(lambda: cauchy_by_modes(dplr.A, dplr.P, dplr.B, dplr.C, 0.01, length)),
+        "dplr": cost(lambda: cauchy_by_modes(dplr, 0.01, length)),
         "softmax": cost(lambda: torch.softmax((A * DT)[0].real[:, None] * torch.arange(length), 1)),
     }
 
 
 @cache
-def _growth() -> tuple[dict[str, Cost], dict[str, Cost], dict[str, Cost]]:
+def _growth() -> tuple[dict[str, KernelCost], dict[str, KernelCost], dict[str, KernelCost]]:
     """The costs at (N, L), (2N, L) and (N, 2L)."""
     return _costs(64, 2048), _costs(128, 2048), _costs(64, 4096)
 
@@ -126,8 +172,8 @@ def matrix_memory() -> Verdict:
     "Proposition 1 (section 3.2)",
 )
 def complexity_of_dplr() -> Verdict:
-    check = _low_rank(64, 256)
-    error = largest_off(cauchy_by_modes(*check[:4], 0.01, 256).real, check.kernel)
+    dplr, kernel = _low_rank(64, 256)
+    error = largest_off(cauchy_by_modes(dplr, 0.01, 256).real, kernel)
     base, twice_N, twice_L = _growth()
     growth = {
         name: [

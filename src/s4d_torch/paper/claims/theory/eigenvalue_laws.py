@@ -65,11 +65,7 @@ def _condition(d_state: int) -> float:
     return math.sqrt(N * squares)
 
 
-@claim(
-    "real-part",
-    "All eigenvalues of A^(N) have real part -1/2.",
-    "Proposition 4 (section 4)",
-)
+@claim("real-part", "All eigenvalues of A^(N) have real part -1/2.", "Proposition 4 (section 4)")
 def real_part() -> Verdict:
     errors = []
     for N in SIZES:

@@ -6,23 +6,14 @@ from dataclasses import dataclass
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.nn.method import METHODS
+from s4d_torch.paper.recipes.benchmark_tables import ARENA
 
-HYPERPARAMETERS = {
-    "sCIFAR": "scifar",
-    "SC": "sc35",
-    "BIDMC": "bidmc-hr",
-    "ListOps": "listops",
-    "Text": "text",
-    "Retrieval": "retrieval",
-    "Image": "image",
-    "Pathfinder": "pathfinder",
-    "Path-X": "pathx",
-}
+HYPERPARAMETERS = {"sCIFAR": "scifar", "SC": "sc35", "BIDMC": "bidmc-hr", **ARENA}
 NORMS = {"batch": "BN", "layer": "LN"}
 
 
 @dataclass(frozen=True)
-class Static:
+class ReferenceTable:
     """A table as text."""
 
     title: str
@@ -31,25 +22,20 @@ class Static:
     rows: list[list[str]]
 
 
-def choices() -> Static:
+def choices() -> ReferenceTable:
     """Table 1, from :class:`Method`: what S4, DSS and S4D choose."""
     header = ["method", "structure", "kernel", "discretisation", "Re(A)", "trainable B", "A starts"]
     rows = [
         [
-            name.upper(),
-            method.structure,
-            method.kernel,
-            method.discretization,
-            method.constraint,
-            "yes" if method.train_B else "no",
-            method.init,
+            *(name.upper(), method.structure, method.kernel, method.discretization),
+            *(method.constraint, "yes" if method.train_B else "no", method.init),
         ]
         for name, method in METHODS.items()
     ]
-    return Static("Parameterisation choices", "Table 1", header, rows)
+    return ReferenceTable("Parameterisation choices", "Table 1", header, rows)
 
 
-def hyperparameters() -> Static:
+def hyperparameters() -> ReferenceTable:
     """The hyper-parameter table, from the tasks."""
     header = ["task", "depth", "H", "N", "norm", "pre-norm", "dropout", "lr", "batch", "epochs"]
     header += ["weight decay", "dt"]
@@ -63,7 +49,9 @@ def hyperparameters() -> Static:
             f"({row.dt_min}, {row.dt_max})",
         )
         rows.append([str(cell) for cell in cells])
-    return Static("Hyper-parameters of the large models", "the appendix's last table", header, rows)
+    return ReferenceTable(
+        "Hyper-parameters of the large models", "the appendix's last table", header, rows
+    )
 
 
-STATIC = {"methods": choices, "hyperparameters": hyperparameters}
+REFERENCE_TABLES = {"methods": choices, "hyperparameters": hyperparameters}

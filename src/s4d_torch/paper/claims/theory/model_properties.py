@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.paper.bases import legs_modes
 from s4d_torch.paper.claims.claim import Verdict, claim, judged
 from s4d_torch.ssm.hippo import HIPPO
-
-
-def _condition(V: Tensor) -> float:
-    return torch.linalg.cond(V).item()
 
 
 @claim(
@@ -27,10 +22,8 @@ def diagonalizable_is_dense() -> Verdict:
     residual = (draws.to(V.dtype) @ V - V * values[:, None]).abs().amax((1, 2))
     conditions = torch.linalg.cond(V)
     block = torch.diag(torch.ones(7, dtype=torch.float64), 1)  # a Jordan block: no diagonal form
-    near = []
-    for distance in (1e-3, 1e-6, 1e-9):
-        moved = block + distance * draws[0, :8, :8]
-        near.append(_condition(torch.linalg.eig(moved)[1]))
+    moved = [block + distance * draws[0, :8, :8] for distance in (1e-3, 1e-6, 1e-9)]
+    near = [torch.linalg.cond(torch.linalg.eig(each)[1]).item() for each in moved]
     return judged(
         bool(residual.max() < 1e-10) and bool(conditions.max() < 1e6) and near[2] < 1e12,
         f"500 of 500 random matrices of size 16, condition of V at most {conditions.max():.0e}",

@@ -10,10 +10,9 @@ import math
 import numpy as np
 import torch
 
-import s4d_torch.paper.recipes.task_tables  # noqa: F401  (registers Table 5)
 from s4d_torch.paper.bases import legs_discrete, legs_modes, rms, step_times
 from s4d_torch.paper.claims.claim import Verdict, claim, judged
-from s4d_torch.paper.recipes.tables import RECIPES
+from s4d_torch.paper.recipes import RECIPES, printed_number
 from s4d_torch.ssm.hippo import HIPPO, legs_basis
 from s4d_torch.ssm.initialization import diagonal
 
@@ -31,7 +30,7 @@ ARENA_AVERAGES = {
 def _arena(model: str) -> dict[str, float]:
     """A row of Table 5 as printed."""
     row = RECIPES["lra"].published[model]
-    return {task: 50.0 if cell == "✗" else float(cell.split()[0]) for task, cell in row.items()}
+    return {task: (printed_number(cell) or (50.0,))[0] for task, cell in row.items()}
 
 
 @claim(

@@ -1,0 +1,167 @@
+"""What the ablations find: parameterisation, initialisation, and A and B frozen (5.1 to 5.3)."""
+
+from __future__ import annotations
+
+from s4d_torch.paper.claims.claim import Finding
+from s4d_torch.paper.claims.rules import MAYBE, OFTEN, Alike, AllOf, Better, Competitive, LosesMost
+from s4d_torch.paper.recipes.ablation_tables import ALL_VARIANTS
+
+LAWS = ("S4D-Inv", "S4D-Lin")
+COUNTERPARTS = (("S4D-LegS", "S4-LegS"), ("S4D-Inv", "S4-LegS"), ("S4D-Lin", "S4-FouT"))
+
+FINDINGS = (
+    # -- parameterisation (section 5.1) --------------------------------------------------------
+    Finding(
+        "softmax-or-vandermonde",
+        "Whether the kernel is computed with a softmax or a Vandermonde product makes little "
+        "difference.",
+        "does not make much difference",
+        "section 5.1 (i), Tables 2 and 7",
+        table="trainable-b",
+        rows=(
+            ("frozen B, softmax", "frozen B, Vandermonde"),
+            ("trained B, softmax", "trained B, Vandermonde"),
+        ),
+        rule=Alike(),
+    ),
+    Finding(
+        "training-b-helps",
+        "Training B is consistently slightly better than freezing it at 1.",
+        "Training B is consistently slightly better",
+        "section 5.1 (ii), Tables 2 and 7",
+        table="trainable-b",
+        rows=(
+            ("trained B, softmax", "frozen B, softmax"),
+            ("trained B, Vandermonde", "frozen B, Vandermonde"),
+        ),
+        rule=Better(everywhere=True),
+    ),
+    Finding(
+        "bilinear-or-zoh",
+        "The bilinear rule and ZOH make no noticeable difference.",
+        "do not make a noticeable difference",
+        "section 5.1 (iii), Tables 2 and 8",
+        table="discretization",
+        rows=[(f"zoh, {part}", f"bilinear, {part}") for part in ("exp", "none", "ReLU")],
+        rule=Alike(),
+    ),
+    Finding(
+        "free-real-part",
+        "A real part of A without a constraint may be slightly better.",
+        "Unrestricting the real part of A may be slightly better",
+        "section 5.1 (iv), Tables 2 and 8",
+        table="discretization",
+        rows=(("bilinear, none", "bilinear, exp"), ("zoh, none", "zoh, exp")),
+        rule=Better(share=MAYBE),
+    ),
+    # -- initialisation (section 5.2) ----------------------------------------------------------
+    Finding(
+        "imaginary-scale",
+        "Multiplying all imaginary parts by 0.01 or by 100 substantially reduces performance, on "
+        "every dataset.",
+        "both changes substantially reduce the performance of S4D in all settings",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=[(law, f"{law}, Im x {factor}") for law in LAWS for factor in ("0.01", "100")],
+        rule=Better(everywhere=True),
+    ),
+    Finding(
+        "random-imaginary",
+        "Random imaginary parts on the same law cause a minor degradation.",
+        "this small change causes minor degradation in performance",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=[(law, f"{law}, random Im") for law in LAWS],
+        rule=Better(),
+    ),
+    Finding(
+        "random-real",
+        "Random real parts cause a minor but consistent degradation.",
+        "this also causes minor but consistent degradation",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=[(law, f"{law}, random Re") for law in LAWS],
+        rule=Better(everywhere=True),
+    ),
+    Finding(
+        "random-both",
+        "Random real and imaginary parts together degrade performance further than either alone.",
+        "degrades performance even further",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=[
+            (f"{law}, random {part}", f"{law}, random Im and Re")
+            for law in LAWS
+            for part in ("Im", "Re")
+        ],
+        rule=Better(),
+    ),
+    Finding(
+        "other-laws",
+        "S4D-Inv2 and S4D-Quad, with the same range of frequencies as S4D-Inv, are worse: the "
+        "distribution counts, not only the range.",
+        "not just the range of the eigenvalues but the actual distribution",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=(("S4D-Inv", "S4D-Inv2"), ("S4D-Inv", "S4D-Quad")),
+        rule=Better(),
+    ),
+    Finding(
+        "rand-is-poor",
+        "S4D-Rand, a random diagonal A, performs poorly.",
+        "validates that it performs poorly",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=(("S4D-Inv", "S4D-Rand"), ("S4D-Lin", "S4D-Rand")),
+        rule=Better(),
+    ),
+    Finding(
+        "real-is-poor",
+        "S4D-Real performs poorly, although it has the spectrum of the original S4.",
+        "it is not just the diagonalization that matters",
+        "section 5.2, Table 3a",
+        table="initialization",
+        rows=(("S4D-Inv", "S4D-Real"), ("S4D-Lin", "S4D-Real")),
+        rule=Better(),
+    ),
+    # -- S4 and S4D (section 5.3) --------------------------------------------------------------
+    Finding(
+        "diagonal-is-competitive",
+        "Diagonal state matrices are highly competitive with DPLR ones on all ablation datasets.",
+        "highly competitive with full DPLR versions",
+        "section 5.3, Table 3b",
+        table="trainable",
+        rows=[(f"{ours}, trained", f"{theirs}, trained") for ours, theirs in COUNTERPARTS],
+        rule=Competitive(everywhere=True),
+    ),
+    Finding(
+        "frozen-a-and-b",
+        "Freezing A and B is comparable to training them on sCIFAR and BIDMC, and substantially "
+        "worse on Speech Commands.",
+        "performs comparably ... on sCIFAR and BIDMC, but is substantially worse on SC",
+        "section 5.3 (i), Table 3b",
+        table="trainable",
+        rows=[(f"{law}, trained", f"{law}, frozen") for law in LAWS],
+        rule=AllOf(
+            Better(datasets=("SC",)), Alike(datasets=("sCIFAR",)), Alike(datasets=("BIDMC",))
+        ),
+    ),
+    Finding(
+        "finite-windows-suffer",
+        "The methods with a finite window, S4-LegT and S4-FouT, suffer most from a frozen A.",
+        "suffer the most when A is frozen",
+        "section 5.3 (i), Table 3b",
+        table="trainable",
+        rows=[(f"{model}, trained", f"{model}, frozen") for model in ALL_VARIANTS],
+        rule=LosesMost(("S4-LegT", "S4-FouT"), datasets=("SC",)),
+    ),
+    Finding(
+        "dplr-learns-faster",
+        "DPLR is often slightly better than diagonal, after the first epoch and at the end.",
+        "often slightly better ... throughout the entire training curve",
+        "section 5.3 (ii), Table 3b",
+        table="trainable",
+        rows=(("S4-LegS, trained", "S4D-LegS, trained"),),
+        rule=Better(first_epoch=True, share=OFTEN),
+    ),
+)

@@ -1,0 +1,156 @@
+"""A table of the paper as data: rows, columns, published numbers, and the runs behind each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from s4d_torch._registry import unknown
+from s4d_torch.data.task import TASKS
+from s4d_torch.nn.method import METHODS
+from s4d_torch.paper.experiments.experiment import Experiment
+from s4d_torch.training.config import Config
+
+Change = Callable[[Config], Config]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column shows: a task, and which number of its runs.
+
+    ``value`` is ``test``, ``validation`` (the best epoch's), or the name of a measure.
+    """
+
+    name: str
+    task: str
+    value: str = "test"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A table: ``base(task, scale)`` changed by each row, run on each column's task.
+
+    ``printed`` holds the paper's numbers, a row of text ``a | b | c`` with one for each column.
+    ``note`` says what a reader has to know to compare. ``without`` names cells, by row and column,
+    that are not run.
+    """
+
+    name: str
+    title: str
+    where: str
+    base: Callable[[str, str], Config]
+    rows: Mapping[str, Change]
+    columns: Sequence[Column]
+    printed: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    without: frozenset[tuple[str, str]] = frozenset()
+
+    @cached_property
+    def published(self) -> dict[str, dict[str, str]]:
+        """The paper's numbers as printed, by row and column."""
+        names = [column.name for column in self.columns]
+        return {
+            row: dict(zip(names, map(str.strip, numbers.split("|")), strict=True))
+            for row, numbers in self.printed.items()
+        }
+
+    def cells(self) -> Iterator[tuple[str, Column]]:
+        """The cells that are run: row and column, column by column."""
+        for column in self.columns:
+            for row in self.rows:
+                if (row, column.name) not in self.without:
+                    yield row, column
+
+    def experiment(self, row: str, column: Column, scale: str, seed: int) -> Experiment:
+        """The run behind a cell; columns of one task share their runs."""
+        config = self.rows[row](self.base(column.task, scale))
+        config = replace(config, training=replace(config.training, seed=seed))
+        measures = {c.value for c in self.columns if c.task == column.task}
+        extra = tuple(sorted(measures - {"test", "validation"}))
+        return Experiment(config, extra)
+
+    def experiments(self, scale: str, seeds: Sequence[int]) -> list[Experiment]:
+        """All runs of the table, each once, seed by seed."""
+        found = {
+            made.key: made
+            for seed in seeds
+            for row, column in self.cells()
+            for made in [self.experiment(row, column, scale, seed)]
+        }
+        return list(found.values())
+
+
+def select_experiments(
+    recipes: Iterable[Recipe],
+    scale: str,
+    seeds: Sequence[int],
+    *,
+    tasks: Sequence[str] = (),
+    rows: Sequence[str] = (),
+) -> list[Experiment]:
+    """The runs behind some tables, seed by seed; of all tasks and rows, or of those named."""
+    cells = [(table, row, column) for table in recipes for row, column in table.cells()]
+    require_known("task", tasks, (column.task for *_, column in cells))
+    require_known("row", rows, (row for _, row, _ in cells))
+    return [
+        table.experiment(row, column, scale, seed)
+        for seed in seeds
+        for table, row, column in cells
+        if (not tasks or column.task in tasks) and (not rows or row in rows)
+    ]
+
+
+def require_known(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse the first of the given names that is not known."""
+    names = list(dict.fromkeys(known))
+    for name in given:
+        if name not in names:
+            raise ValueError(unknown(kind, name, names))
+
+
+def printed_number(text: str) -> tuple[float, float | None] | None:
+    """``(85.04, 0.22)`` of ``85.04 (0.22)``, mean and deviation; None for a cross: not learned."""
+    if text == "✗":
+        return None
+    mean, _, deviation = text.rstrip(")").partition(" (")
+    return float(mean), float(deviation) if deviation else None
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def method(base: str = "s4d", **choices: Any) -> Change:
+    """A row of Table 1 with some choices changed; tying, direction and dt stay the base's."""
+
+    def change(config: Config) -> Config:
+        names = ("n_ssm", "bidirectional", "dt_min", "dt_max")
+        kept = {name: getattr(config.method, name) for name in names}
+        return replace(config, method=METHODS[base].replace(**{**kept, **choices}))
+
+    return change
+
+
+def architecture(name: str, **published: Any) -> Change:
+    """Another kind of network in the same setting; ``published`` are its own sizes in the paper.
+
+    Where the setting is smaller than the paper's, so is the network: it keeps the setting's sizes.
+    """
+
+    def change(config: Config) -> Config:
+        paper = TASKS[config.task].paper
+        full = paper is not None and config.model.d_model == paper.d_model
+        sizes = published if full else {}
+        return replace(config, model=replace(config.model, architecture=name, **sizes))
+
+    return change
+
+
+VARIANTS: dict[str, Change] = {
+    "S4-LegS": method("s4"),
+    "S4-FouT": method("s4", init="fout"),
+    "S4D-LegS": method(),
+    "S4D-Inv": method(init="inv"),
+    "S4D-Lin": method(init="lin"),
+}

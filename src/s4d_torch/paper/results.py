@@ -1,0 +1,185 @@
+"""A folder of results, read once, and what the paper's tables show of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from s4d_torch.data.task import TASKS
+from s4d_torch.paper.experiments.cost import Durations, seconds_per_mode_step
+from s4d_torch.paper.experiments.experiment import Result, read_result
+from s4d_torch.paper.recipes import RECIPES, Column, Recipe, printed_number
+
+# One score for each seed, in the paper's unit, by row and column; and that by table.
+TableScores = Mapping[str, Mapping[str, Sequence[float]]]
+Scores = Mapping[str, TableScores]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs behind a cell, one for each seed and None where there is none yet."""
+
+    column: Column
+    runs: tuple[Result | None, ...]
+    published: str | None
+    """the paper's number as printed"""
+
+    @property
+    def finished(self) -> list[Result]:
+        return [run for run in self.runs if run is not None and run.error is None]
+
+    @cached_property
+    def values(self) -> tuple[float, ...]:
+        """What the column shows of the finished runs; accuracies in per cent, as in the paper."""
+        scale = 100 if self.is_accuracy else 1
+        return tuple(scale * _value(run, self.column) for run in self.finished)
+
+    @property
+    def is_accuracy(self) -> bool:
+        return TASKS[self.column.task].metric == "accuracy"
+
+    @property
+    def missing(self) -> int:
+        """Seeds without a result yet."""
+        return self.runs.count(None)
+
+    @property
+    def failed(self) -> int:
+        return len(self.runs) - self.missing - len(self.finished)
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's; None where one of them could not be trained."""
+        printed = printed_number(self.published) if self.published else None
+        return statistics.fmean(self.values) - printed[0] if self.values and printed else None
+
+    @property
+    def digits(self) -> int:
+        return 2 if self.is_accuracy else 3
+
+    def __str__(self) -> str:
+        """``50.10 (0.14)``: the mean, and the standard deviation where there are several seeds."""
+        if not self.values:
+            return "failed" if self.failed else "–"
+        shown = f"{statistics.fmean(self.values):.{self.digits}f}"
+        if len(self.values) > 1:
+            shown += f" ({statistics.stdev(self.values):.{self.digits}f})"
+        return shown
+
+
+def _value(run: Result, column: Column) -> float:
+    if column.value == "test":
+        return run.test
+    if column.value == "validation":
+        return float(run.summary["validation"])
+    return float(run.measured[column.value])
+
+
+@dataclass(frozen=True)
+class TableResults:
+    """A table with the runs there are; ``seeds`` are those of which it has any."""
+
+    recipe: Recipe
+    seeds: tuple[int, ...]
+    cells: Mapping[str, Mapping[str, Cell]]
+    """by row and by the name of the column"""
+
+    @cached_property
+    def filled(self) -> list[Column]:
+        """The columns that have a score."""
+        rows = self.cells.values()
+        return [c for c in self.recipe.columns if any(row[c.name].values for row in rows)]
+
+    @property
+    def scores(self) -> TableScores:
+        return {
+            row: {name: cell.values for name, cell in cells.items() if cell.values}
+            for row, cells in self.cells.items()
+        }
+
+
+class TableProgress(NamedTuple):
+    """How many runs of a table are done, of how many, and about how long the rest takes."""
+
+    done: int
+    wanted: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a folder by their keys, and the scale and seeds of the tables made of them."""
+
+    runs: Mapping[str, Result]
+    scale: str = "tiny"
+    seeds: tuple[int, ...] = ()
+
+    @staticmethod
+    def read(
+        folder: str | Path, scale: str = "tiny", seeds: Sequence[int] | None = None
+    ) -> Results:
+        """Read every result file once; damaged ones count as not run.
+
+        Without ``seeds``, those that the results have.
+        """
+        folder = Path(folder)
+        found = {path.stem: read_result(folder, path.stem) for path in folder.glob("*.json")}
+        runs = {key: run for key, run in sorted(found.items()) if run is not None}
+        if seeds is None:
+            seeds = sorted({r.config["training"]["seed"] for r in runs.values() if r.error is None})
+        return Results(runs, scale, tuple(seeds))
+
+    @cached_property
+    def tables(self) -> dict[str, TableResults]:
+        """Every table of the paper, by its name."""
+        return {name: self._table(recipe) for name, recipe in RECIPES.items()}
+
+    def _table(self, recipe: Recipe) -> TableResults:
+        runs = {
+            (row, column): [
+                self.runs.get(recipe.experiment(row, column, self.scale, seed).key)
+                for seed in self.seeds
+            ]
+            for row in recipe.rows
+            for column in recipe.columns
+        }
+        begun = [i for i in range(len(self.seeds)) if any(runs[cell][i] for cell in recipe.cells())]
+        cells: dict[str, dict[str, Cell]] = {row: {} for row in recipe.rows}
+        for (row, column), found in runs.items():
+            published = recipe.published.get(row, {}).get(column.name)
+            cells[row][column.name] = Cell(column, tuple(found[i] for i in begun), published)
+        return TableResults(recipe, tuple(self.seeds[i] for i in begun), cells)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """What findings are judged by; tables without any are left out."""
+        return {name: table.scores for name, table in self.tables.items() if table.filled}
+
+    def in_tables(self) -> list[Result]:
+        """The results that a table shows, each once: table by table, seed by seed."""
+        found: dict[str, Result] = {}
+        for table in self.tables.values():
+            for i in range(len(table.seeds)):
+                for row, column in table.recipe.cells():
+                    run = table.cells[row][column.name].runs[i]
+                    if run is not None:
+                        found[run.key] = run
+        return list(found.values())
+
+    def progress(self) -> dict[str, TableProgress]:
+        """How far each table is; times are those of one process, by the runs that were made.
+
+        Where there are none, the speed of this machine is measured.
+        """
+        past = Durations(list(self.runs.values())) or Durations([], seconds_per_mode_step())
+        found = {}
+        for name, recipe in RECIPES.items():
+            wanted = recipe.experiments(self.scale, self.seeds)
+            left = [each for each in wanted if each.key not in self.runs]
+            done = len(wanted) - len(left)
+            found[name] = TableProgress(done, len(wanted), sum(map(past.of, left)))
+        return found
