@@ -16,7 +16,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "s4d_torch"
 
 # Each folder imports only from those before it. Private modules at the root (`_*.py`) come first.
-FOLDERS = ["ssm", "nn", "data", "training", "estimators", "deploy", "paper", "bench", "cli"]
+FOLDERS = [
+    "ssm",
+    "nn",
+    "data",
+    "training",
+    "estimators",
+    "deploy",
+    "paper",
+    "explore",
+    "bench",
+    "cli",
+]
 
 # In these folders each module, or room, imports only from those before it.
 MODULES = {

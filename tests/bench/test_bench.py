@@ -10,24 +10,39 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from s4d_torch import METHODS, SSM
-from s4d_torch.bench import contenders, layers, models, plot, probe, report, targets
-from s4d_torch.bench.contenders import BACKWARD, EXPONENTIALS, FORWARD, GIVEN, OURS, POWERS
-from s4d_torch.bench.measure import (
+from s4d_torch import METHODS, S4D, SSM
+from s4d_torch.bench import (
+    QUICK,
+    WORKS,
+    Case,
     Contender,
+    Measurement,
     NotAvailable,
-    Record,
-    Run,
-    Shape,
+    Sizes,
     Stopwatch,
+    contenders,
+    fresh_process,
     machine,
+    models,
+    plot,
+    report,
+    targets,
     threads,
 )
+from s4d_torch.bench.contenders import (
+    BACKWARD,
+    DPLR_LAYERS,
+    EXPONENTIALS,
+    FORWARD,
+    GIVEN,
+    OURS,
+    POWERS,
+)
+from s4d_torch.bench.measure import Call
 from s4d_torch.bench.peers import Cauchy, Listing, PeerLayer
-from s4d_torch.bench.work import QUICK, WORKS, Sizes
 from s4d_torch.cli import main
 
-SHAPE = Shape(BACKWARD, batch=2, length=64, d_model=4, d_state=8)
+CASE = Case(BACKWARD, batch=2, length=64, d_model=4, d_state=8)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +81,7 @@ def test_the_cauchy_rival_has_the_kernel_of_s4(length: int, shared: bool) -> Non
 
 def test_the_rivals_layer_is_our_layer() -> None:
     """Same kernel, same D, same GELU and GLU: the same output, and gradients of the input."""
-    layer = layers.S4D(4, 16, generator=torch.Generator().manual_seed(0))
+    layer = S4D(4, 16, generator=torch.Generator().manual_seed(0))
     rival = PeerLayer(Listing(layer.ssm))
     rival.output.load_state_dict(layer.output.state_dict())
     u = torch.randn(2, 100, 4, generator=torch.Generator().manual_seed(1), requires_grad=True)
@@ -84,15 +99,15 @@ def test_the_rivals_train_as_many_numbers_as_we_do() -> None:
 
 
 def test_every_contender_gives_gradients_to_input_and_parameters() -> None:
-    for name, contender in {**contenders.state_spaces(), **layers.dplr_layers()}.items():
-        grads = contender.build(SHAPE)()
+    for name, contender in {**contenders.state_spaces(), **contenders.layers(DPLR_LAYERS)}.items():
+        grads = contender.build(CASE)()
         assert isinstance(grads, tuple), name
         assert len(grads) >= 2, name
         assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads), name
 
 
 def test_forward_keeps_no_graph() -> None:
-    y = contenders.state_spaces()[OURS].build(replace(SHAPE, way=FORWARD))()
+    y = contenders.state_spaces()[OURS].build(replace(CASE, way=FORWARD))()
     assert isinstance(y, torch.Tensor)
     assert not y.requires_grad
 
@@ -104,7 +119,7 @@ def test_the_sweep_makes_its_kernel_anew(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         SSM, "_state_space", lambda self, *a: (made.append(self.training), original(self, *a))[1]
     )
-    contenders.against_given()[OURS].build(replace(SHAPE, way=FORWARD))()
+    contenders.against_given()[OURS].build(replace(CASE, way=FORWARD))()
     assert all(made)
 
 
@@ -119,11 +134,11 @@ def test_contenders_take_turns_after_a_warm_up() -> None:
             calls.append(name)
             torch.ones(300, 300) @ torch.ones(300, 300)
 
-        return Contender(lambda shape: run)
+        return Contender(lambda case: run)
 
     watch = Stopwatch(repeats=3)
     pair = {"a": contender("a"), "b": contender("b")}
-    first, second = watch.race("work", SHAPE, pair)
+    first, second = watch.race("work", CASE, pair)
     assert calls[:4] == ["a", "b", "a", "b"]
     assert (first.contender, second.contender) == ("a", "b")
     assert first.runs == second.runs
@@ -134,19 +149,19 @@ def test_contenders_take_turns_after_a_warm_up() -> None:
 
 
 def test_what_does_not_fit_or_fails_is_a_note() -> None:
-    def absent(_: Shape) -> Run:
+    def absent(_: Case) -> Call:
         raise NotAvailable("not here")
 
-    def broken(_: Shape) -> Run:
+    def broken(_: Case) -> Call:
         raise RuntimeError("out of luck")
 
     watch = Stopwatch(repeats=2, longest=1.0, budget=1e9)
     contestants = {
-        "large": Contender(absent, memory=lambda shape: 5e9),
+        "large": Contender(absent, memory=lambda case: 5e9),
         "absent": Contender(absent),
         "broken": Contender(broken),
     }
-    records = watch.race("work", SHAPE, contestants)
+    records = watch.race("work", CASE, contestants)
     assert [record.note for record in records] == [
         "left out: needs about 5 GB",
         "not here",
@@ -157,10 +172,10 @@ def test_what_does_not_fit_or_fails_is_a_note() -> None:
 
 def test_what_would_take_too_long_is_left_out() -> None:
     watch = Stopwatch(repeats=1, longest=0.0)
-    quadratic = {"slow": Contender(lambda shape: lambda: None, order=2)}
-    (record,) = watch.race("work", SHAPE, quadratic)
+    quadratic = {"slow": Contender(lambda case: lambda: None, order=2)}
+    (record,) = watch.race("work", CASE, quadratic)
     assert record.seconds is not None
-    (record,) = watch.race("work", replace(SHAPE, length=128), quadratic)
+    (record,) = watch.race("work", replace(CASE, length=128), quadratic)
     assert record.note.startswith("left out: would take about")
 
 
@@ -184,30 +199,30 @@ def test_machine_names_what_a_time_depends_on() -> None:
 
 def test_peak_memory_of_a_new_process() -> None:
     """An FFT of twice the length holds complex spectra: more than its input, less than 40 times."""
-    shape = Shape(BACKWARD, batch=2, length=2**14, d_model=16, d_state=8)
-    size, note = probe.peak_memory("ssm", GIVEN, shape)
+    case = Case(BACKWARD, batch=2, length=2**14, d_model=16, d_state=8)
+    size, note = fresh_process.peak_memory("ssm", GIVEN, case)
     assert note == ""
     assert size is not None
-    assert 1 < size / shape.input_bytes < 40
-    assert probe.peak_memory("ssm", "nobody", shape) == (None, "failed: KeyError: 'nobody'")
+    assert 1 < size / case.input_bytes < 40
+    assert fresh_process.peak_memory("ssm", "nobody", case) == (None, "failed: KeyError: 'nobody'")
 
 
 def test_import_in_a_new_process_takes_some_time() -> None:
-    assert 0 < probe.import_seconds(1) < 60
+    assert 0 < fresh_process.import_seconds(1) < 60
 
 
 # ---- targets ----------------------------------------------------------------------------------
 
 
-def verdict(records: list[Record], start: str) -> targets.Verdict:
+def verdict(records: list[Measurement], start: str) -> targets.TargetResult:
     (found,) = [v for v in targets.judge(records, 128) if v.name.startswith(start)]
     return found
 
 
 def test_both_forms_of_the_listing_are_judged() -> None:
-    def measured(form: str, ours: float) -> targets.Verdict:
+    def measured(form: str, ours: float) -> targets.TargetResult:
         times = {OURS: ours, POWERS: 9.0, EXPONENTIALS: 3.0}
-        records = [Record("kernel", name, BACKWARD, 1, 1024, t) for name, t in times.items()]
+        records = [Measurement("kernel", name, BACKWARD, 1, 1024, t) for name, t in times.items()]
         return verdict(records, f"kernel forward+backward, L=1024: paper's listing, {form}")
 
     assert measured("as printed", 0.1).measured == pytest.approx(90)
@@ -217,7 +232,7 @@ def test_both_forms_of_the_listing_are_judged() -> None:
 
 def test_the_faster_of_the_compiled_steps_counts() -> None:
     times = {models.EAGER: 1e-3, models.COMPILED: 2e-4, models.STREAM: 4e-5}
-    records = [Record("step", name, "one step", 1, 1, t) for name, t in times.items()]
+    records = [Measurement("step", name, "one step", 1, 1, t) for name, t in times.items()]
     assert verdict(records, "step of a 6-layer").measured == pytest.approx(25)
     assert verdict(records, "the same, time").measured == pytest.approx(40)
 
@@ -225,7 +240,7 @@ def test_the_faster_of_the_compiled_steps_counts() -> None:
 def test_the_worst_place_counts() -> None:
     places = {(1, 256): 2.0, (16, 512): 0.5, (16, 1024): 3.0}
     records = [
-        Record("sweep", name, FORWARD, batch, length, seconds)
+        Measurement("sweep", name, FORWARD, batch, length, seconds)
         for (batch, length), ratio in places.items()
         for name, seconds in ((OURS, 1.0), (GIVEN, ratio))
     ]
@@ -236,8 +251,8 @@ def test_the_worst_place_counts() -> None:
 
 def test_growth_and_memory_are_bounded_from_above() -> None:
     times = {1024: 1.0, 2048: 2.0, 4096: 4.4}
-    records = [Record("growth", OURS, FORWARD, 1, n, t) for n, t in times.items()]
-    records.append(Record("memory", OURS, BACKWARD, 8, 16384, bytes=3 * 4 * 8 * 16384 * 128))
+    records = [Measurement("growth", OURS, FORWARD, 1, n, t) for n, t in times.items()]
+    records.append(Measurement("memory", OURS, BACKWARD, 8, 16384, bytes=3 * 4 * 8 * 16384 * 128))
     assert verdict(records, "growth").measured == pytest.approx(2.2)
     assert verdict(records, "growth").met == "yes"
     assert verdict(records, "extra peak memory").measured == pytest.approx(3)
@@ -254,22 +269,22 @@ def test_the_sizes_measured_by_default_serve_every_target() -> None:
         "kernel": (sizes.kernel, contenders.kernels()),
         "ssm": (sizes.ssm, contenders.state_spaces()),
         "sweep": (sizes.sweep, contenders.against_given()),
-        "layer": (sizes.layer, layers.layers()),
-        "dplr": (sizes.dplr, layers.dplr_layers()),
+        "layer": (sizes.layer, contenders.layers()),
+        "dplr": (sizes.dplr, contenders.layers(DPLR_LAYERS)),
         "growth": (tuple((1, n) for n in sizes.growth), {OURS: None}),
     }
     records = [
-        Record(work, name, way, *place, 1.0)
+        Measurement(work, name, way, *place, 1.0)
         for work, (places, names) in groups.items()
         for place in places
         for name in names
         for way in (FORWARD, BACKWARD)
     ]
-    records += [Record("step", name, "one step", 1, 1, 1.0) for name in models.steps()]
-    records += [Record("memory", OURS, BACKWARD, *place, bytes=1) for place in sizes.memory]
-    records += [Record("import", OURS, way, 0, 0, 1.0) for way in ("import", "compile")]
+    records += [Measurement("step", name, "one step", 1, 1, 1.0) for name in models.steps()]
+    records += [Measurement("memory", OURS, BACKWARD, *place, bytes=1) for place in sizes.memory]
+    records += [Measurement("import", OURS, way, 0, 0, 1.0) for way in ("import", "compile")]
     records += [
-        Record("loading", f"digits: {what}", "training step", 32, 64, 1.0)
+        Measurement("loading", f"digits: {what}", "training step", 32, 64, 1.0)
         for what in ("read", "step")
     ]
     assert [v.name for v in targets.judge(records, 128) if v.met == "not measured"] == []
@@ -322,15 +337,15 @@ def test_runs_become_one_and_the_later_measurement_counts(
 ) -> None:
     here = {**machine(), "cpu": "a processor"}
     settings = {"d_model": 128, "d_state": 64, "quick": False}
-    slow, fast = (Record("growth", OURS, FORWARD, 1, 256, t) for t in (2.0, 1.0))
-    other = Record("memory", OURS, BACKWARD, 8, 256, bytes=1)
-    first = report.Report("first", here, settings, [slow, other])
-    second = report.Report("second", here, settings, [fast])
+    slow, fast = (Measurement("growth", OURS, FORWARD, 1, 256, t) for t in (2.0, 1.0))
+    other = Measurement("memory", OURS, BACKWARD, 8, 256, bytes=1)
+    first = report.BenchReport("first", here, settings, [slow, other])
+    second = report.BenchReport("second", here, settings, [fast])
     both = first.followed_by(second)
     assert both.records == [other, fast]
     assert both.command == "first; second"
 
-    elsewhere = report.Report("third", {**here, "cpu": "another"}, settings, [fast])
+    elsewhere = report.BenchReport("third", {**here, "cpu": "another"}, settings, [fast])
     for name, run in (("first", first), ("third", elsewhere)):
         run.save(tmp_path / f"{name}.json")
     assert main(["bench", "--show", *(str(tmp_path / f"{n}.json") for n in ("first", "third"))])
@@ -353,9 +368,9 @@ def test_pages_without_markers_and_foreign_files_are_refused(
 # ---- tables and picture -----------------------------------------------------------------------
 
 
-def curve() -> list[Record]:
+def curve() -> list[Measurement]:
     return [
-        Record("curve", name, BACKWARD, 1, length, factor * length * 1e-6, bytes=1000 * length)
+        Measurement("curve", name, BACKWARD, 1, length, factor * length * 1e-6, bytes=1000 * length)
         for name, factor in ((OURS, 1), ("nn.LSTM", 5), ("another", 7))
         for length in (256, 1024)
     ]
@@ -374,7 +389,7 @@ def test_without_matplotlib_there_is_a_sentence_and_no_picture(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     saved = tmp_path / "bench.json"
     settings = {"d_model": 128, "d_state": 64, "quick": False}
-    report.Report("s4d bench", machine(), settings, curve()).save(saved)
+    report.BenchReport("s4d bench", machine(), settings, curve()).save(saved)
     page = tmp_path / "page.md"
     page.write_text(f"{report.BEGIN}\n{report.END}\n", "utf-8")
     assert main(["bench", "--show", str(saved), "--markdown", str(page)]) == 0
@@ -384,13 +399,13 @@ def test_without_matplotlib_there_is_a_sentence_and_no_picture(
 
 
 def test_cells_show_the_ratio_to_ours_and_absent_packages_one_line() -> None:
-    records = [*curve(), Record("curve", "Foo", BACKWARD, 1, 256, note="foo is not installed")]
+    records = [*curve(), Measurement("curve", "Foo", BACKWARD, 1, 256, note="foo is not installed")]
     (grid,) = report.grids(records)
     assert grid.columns == ["L=256", "L=1024"]
     assert [row[0][0] for row in grid.rows] == [OURS, "nn.LSTM", "another"]
     assert grid.rows[1][1] == ("1.28 ms, 0.244 MB", "5x, 1x")
     assert report.absentees(records) == ["foo is not installed."]
-    there = Record("layer", "Foo", BACKWARD, 1, 256, seconds=1.0)  # in another run
+    there = Measurement("layer", "Foo", BACKWARD, 1, 256, seconds=1.0)  # in another run
     assert report.absentees([*records, there]) == []
 
 

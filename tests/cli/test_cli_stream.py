@@ -18,11 +18,12 @@ import torch
 from rich.console import Console
 
 from s4d_torch._interruption import interruptions
-from s4d_torch.cli import main, stream_session
-from s4d_torch.cli.stream import Stream
-from s4d_torch.cli.stream_display import Changing, Latencies
+from s4d_torch.cli import main
+from s4d_torch.cli.stream import ChangingLine, Stream
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.deploy import Stream as LiveStream
+from s4d_torch.deploy.stream import session as stream_session
+from s4d_torch.deploy.stream.session import Latencies
 from s4d_torch.training import Config, Run, default_config, train_on
 from s4d_torch.training.run import predict_sequences
 
@@ -394,7 +395,7 @@ def test_a_terminal_has_one_line_that_changes(sounds: str, tmp_path: Path) -> No
     after = shown.rpartition("\x1b[2K")[2]
     assert shown.count("1000 samples, 0.25 s") == 1
     assert "real-time factor" in after
-    display = Changing(console)
+    display = ChangingLine(console)
     display.close()
 
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from s4d_torch.cli import main
-from s4d_torch.cli.info import parameters_by_kind
-from s4d_torch.cli.timescales import spectra
 from s4d_torch.data.tasks.lra.listops_trees import tokenize
+from s4d_torch.explore.timescales import layer_timescales
 from s4d_torch.training import Run
 from s4d_torch.training.build import build_model
+from s4d_torch.training.describe import parameters_by_kind
 from s4d_torch.training.run import predict_sequences
 
 SMALL = (
@@ -419,7 +419,7 @@ def test_a_recurrent_network_keeps_its_rate(
 
 def test_timescales_are_those_of_the_modes(digits: str) -> None:
     run = Run.load(digits)
-    (spectrum,) = spectra(run.model)
+    (spectrum,) = layer_timescales(run.model)
     ssm = next(module for module in run.model.modules() if hasattr(module, "log_dt"))
     A, dt = ssm.A.detach(), ssm.dt.detach()
     steps = torch.exp(A * dt[:, None])  # one sample of each mode
@@ -429,7 +429,7 @@ def test_timescales_are_those_of_the_modes(digits: str) -> None:
     assert spectrum.quantiles("dt")[1] == pytest.approx(dt.quantile(0.5).item())
 
 
-def test_info_shows_model_training_and_both_spectra(
+def test_info_shows_model_training_and_both_timescales(
     digits: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -438,7 +438,7 @@ def test_info_shows_model_training_and_both_spectra(
     (found,) = objects(capsys)
     assert sum(found["parameters"].values()) == run.summary["parameters"]
     assert found["parameters"] == parameters_by_kind(run.model)
-    (fresh,) = spectra(build_model(run.config, run.signature))
+    (fresh,) = layer_timescales(build_model(run.config, run.signature))
     (layer,) = found["layers"]
     assert layer["start"]["frequency"] == pytest.approx(fresh.quantiles("frequency"))
     assert layer["start"]["dt"] != layer["trained"]["dt"]

@@ -17,8 +17,8 @@ from torch import Tensor
 import official_reference as reference
 from official_reference import rounded, tensors
 from s4d_torch import DSS, S4, S4D, Layer
-from s4d_torch.cli.convert import compare
 from s4d_torch.deploy import from_official, read_official
+from s4d_torch.deploy.official import output_errors
 
 LENGTH = 21
 PARITY = {
@@ -36,7 +36,7 @@ def rng() -> np.random.Generator:
 
 def check(layer: Layer, u: np.ndarray, y: np.ndarray, tolerance: float = 1e-5) -> None:
     """The same output at once and, if it can, step by step."""
-    errors = compare(layer, torch.from_numpy(u), torch.from_numpy(y))
+    errors = output_errors(layer, torch.from_numpy(u), torch.from_numpy(y))
     assert len(errors) == (1 if layer.method.bidirectional else 2)
     for way, error in errors.items():
         assert error < tolerance, f"{way}: {error}"

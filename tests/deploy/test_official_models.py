@@ -16,7 +16,7 @@ from torch import Tensor
 import official_reference as reference
 from official_reference import rounded, tensors
 from s4d_torch import SequenceModel
-from s4d_torch.cli.convert import Convert, compare
+from s4d_torch.cli.convert import Convert
 from s4d_torch.deploy import (
     from_official,
     from_official_model,
@@ -24,7 +24,7 @@ from s4d_torch.deploy import (
     read_official,
     save_layer,
 )
-from s4d_torch.deploy.official.options import ModelOptions
+from s4d_torch.deploy.official import ModelOptions, output_errors
 
 LENGTH = 21
 
@@ -96,7 +96,7 @@ def test_a_lightning_model(
     x = {"mean": x.mean(1), "last": x[:, -1], "none": x}[pooling]
     y = x @ w["decoder.0.output_transform.weight"].T + w["decoder.0.output_transform.bias"]
     model = from_official_model(tensors(w), pooling=pooling, **OPTIONS)
-    errors = compare(model, torch.from_numpy(u), torch.from_numpy(y))
+    errors = output_errors(model, torch.from_numpy(u), torch.from_numpy(y))
     assert max(errors.values()) < 1e-5
     assert model.config["norm"] == ("batch" if batch else "layer")
     assert model.config["prenorm"] == prenorm
@@ -116,7 +116,7 @@ def test_a_language_model(rescale: bool, rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="pass rescale"):
         from_official_model(tensors(w), **OPTIONS)
     model = from_official_model(tensors(w), rescale=rescale, **OPTIONS)
-    assert max(compare(model, torch.from_numpy(tokens), torch.from_numpy(y)).values()) < 1e-5
+    assert max(output_errors(model, torch.from_numpy(tokens), torch.from_numpy(y)).values()) < 1e-5
     with pytest.raises(ValueError, match="pooling is 'none'"):
         from_official_model(tensors(w), rescale=rescale, pooling="mean", **OPTIONS)
 
@@ -143,7 +143,7 @@ def test_the_model_of_the_official_example(rng: np.random.Generator) -> None:
         x = layer_norm(x, w[f"norms.{i}.weight"], w[f"norms.{i}.bias"])
     y = x.mean(1) @ w["decoder.weight"].T + w["decoder.bias"]
     model = from_official_model(tensors(w))
-    assert max(compare(model, torch.from_numpy(u), torch.from_numpy(y)).values()) < 1e-5
+    assert max(output_errors(model, torch.from_numpy(u), torch.from_numpy(y)).values()) < 1e-5
     with pytest.raises(ValueError, match="only prenorm=False"):
         from_official_model(tensors(w), prenorm=True)
 
@@ -275,7 +275,7 @@ def test_convert_shows_checks_and_writes_a_layer(tmp_path: Path, rng: np.random.
     assert ["real_transform", "exp", "assumed"] in rows
     assert ["d_state", "10", "weights"] in rows
     assert "the same output as in the file: at once" in shown
-    errors = compare(load_layer(out), torch.from_numpy(u), torch.from_numpy(y))
+    errors = output_errors(load_layer(out), torch.from_numpy(u), torch.from_numpy(y))
     assert max(errors.values()) < 1e-5
 
 

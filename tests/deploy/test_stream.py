@@ -13,8 +13,9 @@ from torch import Tensor
 
 from s4d_torch import S4D, SequenceModel
 from s4d_torch.deploy import Stream, Streams
-from s4d_torch.deploy.stream import crossover as stream_crossover
+from s4d_torch.deploy.stream import crossover_of
 from s4d_torch.deploy.stream import runner as runner
+from s4d_torch.deploy.stream import stream as stream_module
 from s4d_torch.nn.baselines import RecurrentModel
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -517,8 +518,8 @@ def test_a_long_stream_keeps_its_size() -> None:
     u = torch.sin(torch.arange(20000) / 7)
     parts = [stream.push(chunk) for chunk in u.split(997)]
     assert_same(torch.cat(parts), offline(model, u[:, None]))
-    standing = stream._standing
-    assert standing.answer is None
+    position = stream._position
+    assert position.answer is None
     sizes = sum(layer.numel() for layer in stream.state.layers)
     assert sizes == model.initial_state(1).layers[0].numel()
 
@@ -536,10 +537,10 @@ def test_a_crossover_can_be_measured(
         return costs["steps"] * len(chunk) if steps else costs["sequence"]
 
     with monkeypatch.context() as patch:
-        patch.setattr(stream_crossover, "seconds", cost)
-        assert stream_crossover.crossover_of(model) == 128
-    found = stream_crossover.seconds(Stream(model), samples(model, 3), repeats=1)
+        patch.setattr(stream_module, "push_seconds", cost)
+        assert crossover_of(model) == 128
+    found = stream_module.push_seconds(Stream(model), samples(model, 3), repeats=1)
     assert 0 < found < 60
     threads = torch.get_num_threads()
-    assert Stream(model, crossover=stream_crossover.crossover_of(model, repeats=1)).samples == 0
+    assert Stream(model, crossover=crossover_of(model, repeats=1)).samples == 0
     assert torch.get_num_threads() == threads

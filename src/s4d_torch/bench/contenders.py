@@ -1,17 +1,19 @@
-"""Who is measured, from kernel to state space: our engines, and the alternatives."""
+"""Who is measured, from kernel to layer: ours, the alternatives, other packages if installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from s4d_torch.bench.measure import Contender, Run, Shape
-from s4d_torch.bench.peers import Listing, fft_convolution
+from s4d_torch.bench.measure import Call, Case, Contender, NotAvailable
+from s4d_torch.bench.peers import Cauchy, Listing, PeerLayer, fft_convolution
+from s4d_torch.nn.layer import DSS, S4, S4D, Layer
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.ssm import SSM
 
@@ -21,18 +23,24 @@ OURS = "s4d-torch"
 GIVEN = "rfft, kernel given"
 POWERS, EXPONENTIALS = "paper's listing (powers)", "paper's listing (exp)"
 LISTING_FFT = "paper's listing + FFT"
+CAUCHY, SHARED = "materialised Cauchy + FFT", "the same, one division"
+ABSENT = ("is not installed", "cannot be imported")
+MAMBA_STATE = 16  # as it is commonly used
+
+Build = Callable[[Case], Call]
+Make = Callable[[Case], nn.Module]
+Memory = Callable[[Case], float]
 
 
-def forward_or_both(module: nn.Module, call: Callable[[Tensor], Tensor], shape: Shape) -> Run:
+def forward_or_both(
+    module: nn.Module,
+    call: Callable[[Tensor], Tensor],
+    case: Case,
+    signals: tuple[Tensor, Tensor] | None = None,
+) -> Call:
     """Run ``call`` on (B, L, H): in evaluation, or with gradients of input and parameters."""
-    u, grad = signal(shape.batch, shape.length, shape.d_model)
-    return _forward_or_both(module, call, shape, u, grad)
-
-
-def _forward_or_both(
-    module: nn.Module, call: Callable[[Tensor], Tensor], shape: Shape, u: Tensor, grad: Tensor
-) -> Run:
-    if shape.way == FORWARD:
+    u, grad = signals or signal(case.batch, case.length, case.d_model)
+    if case.way == FORWARD:
         module.eval()
         return torch.no_grad()(lambda: call(u))
     module.train()
@@ -48,84 +56,93 @@ def signal(*size: int) -> tuple[Tensor, Tensor]:
     return torch.randn(size, generator=generator), torch.randn(size, generator=generator)
 
 
-def state_space(shape: Shape, method: Method = METHODS["s4d"], engine: str = "auto") -> SSM:
+def state_space(case: Case, method: Method = METHODS["s4d"], engine: str = "auto") -> SSM:
     return SSM(
-        shape.d_model,
-        shape.d_state,
-        method=method.replace(softmax_length=max(shape.length, 1)),
+        case.d_model,
+        case.d_state,
+        method=method.replace(softmax_length=max(case.length, 1)),
         engine=engine,
         generator=torch.Generator().manual_seed(0),
     )
 
 
+# -- memory, roughly -------------------------------------------------------------------------------
+
+
+def inputs(number: float) -> Memory:
+    """So many times the size of u."""
+    return lambda case: number * case.input_bytes
+
+
+def powers_memory(case: Case) -> float:
+    """complex64 powers, the exponents before them, and the gradients of both."""
+    return 5.0 * 8 * case.d_model * case.d_state / 2 * case.length
+
+
+def listing_memory(case: Case) -> float:
+    return powers_memory(case) + 16.0 * case.input_bytes
+
+
+def cauchy_memory(case: Case) -> float:
+    """Four complex64 quotients (H, N, L/2), and their gradients."""
+    return 3.0 * 4 * 8 * case.d_model * case.d_state * case.length / 2 + 16 * case.input_bytes
+
+
 # -- the kernel ------------------------------------------------------------------------------------
 
 
-def _kernel(make: Callable[[Shape], Any]) -> Callable[[Shape], Run]:
+def _kernel(make: Callable[[Case], Any]) -> Build:
     """Forward and backward of a kernel, to all parameters it depends on."""
 
-    def build(shape: Shape) -> Run:
-        module = make(shape).train()
+    def build(case: Case) -> Call:
+        module = make(case).train()
         parameters = [p for name, p in module.named_parameters() if name != "D"]
-        grad = signal(shape.d_model, shape.length)[1]
-        return lambda: torch.autograd.grad(module.kernel(shape.length), parameters, grad)
+        grad = signal(case.d_model, case.length)[1]
+        return lambda: torch.autograd.grad(module.kernel(case.length), parameters, grad)
 
     return build
 
 
-def powers_memory(shape: Shape) -> float:
-    """complex64 powers, the exponents before them, and the gradients of both."""
-    return 5.0 * 8 * shape.d_model * shape.d_state / 2 * shape.length
-
-
 def kernels() -> dict[str, Contender]:
-    small: Callable[[Shape], float] = lambda shape: 64.0 * shape.d_model * shape.length  # noqa: E731
+    def small(case: Case) -> float:
+        return 64.0 * case.d_model * case.length
+
     return {
         OURS: Contender(_kernel(state_space), small),
-        f"{OURS} DSS": Contender(_kernel(lambda s: state_space(s, METHODS["dss"])), small),
-        POWERS: Contender(_kernel(lambda s: Listing(state_space(s), "power")), powers_memory),
-        EXPONENTIALS: Contender(_kernel(lambda s: Listing(state_space(s), "exp")), powers_memory),
+        f"{OURS} DSS": Contender(_kernel(lambda c: state_space(c, METHODS["dss"])), small),
+        POWERS: Contender(_kernel(lambda c: Listing(state_space(c), "power")), powers_memory),
+        EXPONENTIALS: Contender(_kernel(lambda c: Listing(state_space(c), "exp")), powers_memory),
     }
 
 
 # -- the linear state space ------------------------------------------------------------------------
 
 
-def _ssm(method: str = "s4d", engine: str = "auto") -> Callable[[Shape], Run]:
-    def build(shape: Shape) -> Run:
-        ssm = state_space(shape, METHODS[method], engine)
-        return forward_or_both(ssm, lambda u: ssm(u, return_state=False)[0], shape)
+def _ssm(method: str = "s4d", engine: str = "auto") -> Build:
+    def build(case: Case) -> Call:
+        ssm = state_space(case, METHODS[method], engine)
+        return forward_or_both(ssm, lambda u: ssm(u, return_state=False)[0], case)
 
     return build
 
 
-def _ssm_without_cache(shape: Shape) -> Run:
+def _ssm_without_cache(case: Case) -> Call:
     """A forward pass that makes its kernel anew: a module in training keeps nothing."""
-    ssm = state_space(shape)
-    run = forward_or_both(ssm, lambda u: ssm(u, return_state=False)[0], shape)
+    ssm = state_space(case)
+    call = forward_or_both(ssm, lambda u: ssm(u, return_state=False)[0], case)
     ssm.train()
-    return run
+    return call
 
 
-def _given(shape: Shape) -> Run:
+def _given(case: Case) -> Call:
     """The convolution alone, channels before time and contiguous, as suits an FFT best."""
     generator = torch.Generator().manual_seed(0)
-    kernel = nn.Parameter(torch.randn(shape.d_model, shape.length, generator=generator))
+    kernel = nn.Parameter(torch.randn(case.d_model, case.length, generator=generator))
     u, grad = (
-        x.transpose(1, 2).contiguous() for x in signal(shape.batch, shape.length, shape.d_model)
+        x.transpose(1, 2).contiguous() for x in signal(case.batch, case.length, case.d_model)
     )
-    return _forward_or_both(
-        nn.ParameterList([kernel]), lambda x: fft_convolution(x, kernel), shape, u, grad
-    )
-
-
-def _listing(shape: Shape) -> Run:
-    module = Listing(state_space(shape))
-    return forward_or_both(module, module, shape)
-
-
-def listing_memory(shape: Shape) -> float:
-    return powers_memory(shape) + 16.0 * shape.input_bytes
+    holder = nn.ParameterList([kernel])
+    return forward_or_both(holder, lambda x: fft_convolution(x, kernel), case, (u, grad))
 
 
 def state_spaces() -> dict[str, Contender]:
@@ -135,20 +152,128 @@ def state_spaces() -> dict[str, Contender]:
         **engines,
         f"{OURS} DSS": Contender(_ssm("dss")),
         f"{OURS} S4": Contender(_ssm("s4")),
-        GIVEN: Contender(_given, lambda shape: 16.0 * shape.input_bytes),
-        LISTING_FFT: Contender(_listing, listing_memory),
+        GIVEN: Contender(_given, inputs(16)),
+        LISTING_FFT: Contender(_module(lambda case: Listing(state_space(case))), listing_memory),
     }
 
 
 def against_given() -> dict[str, Contender]:
     """Ours, the making of the kernel included, against a convolution with a kernel given."""
-    return {
-        OURS: Contender(_ssm_without_cache),
-        GIVEN: Contender(_given, lambda shape: 16.0 * shape.input_bytes),
-    }
+    return {OURS: Contender(_ssm_without_cache), GIVEN: Contender(_given, inputs(16))}
 
 
 def at_length(length: int) -> Contender:
     """Ours at a length of its own, whatever the race is about."""
-    own: Callable[[Shape], Shape] = lambda shape: replace(shape, length=length)  # noqa: E731
-    return Contender(lambda shape: _ssm()(own(shape)), lambda shape: 8.0 * own(shape).input_bytes)
+
+    def moved(case: Case) -> Case:
+        return replace(case, length=length)
+
+    return Contender(lambda case: _ssm()(moved(case)), lambda case: inputs(8)(moved(case)))
+
+
+# -- whole layers ----------------------------------------------------------------------------------
+
+
+def _module(make: Make) -> Build:
+    def build(case: Case) -> Call:
+        module = make(case)
+        return forward_or_both(module, module, case)
+
+    return build
+
+
+class FirstOutput(nn.Module):
+    """A module that returns its output beside a state, as ``nn.LSTM`` and our layers do."""
+
+    def __init__(self, inside: nn.Module, **options: Any) -> None:
+        super().__init__()
+        self.inside, self.options = inside, options
+
+    def forward(self, u: Tensor) -> Tensor:
+        y: Tensor = self.inside(u, **self.options)[0]
+        return y
+
+
+def _ours(layer: type[Layer]) -> Make:
+    def make(case: Case) -> nn.Module:
+        generator = torch.Generator().manual_seed(0)
+        method = layer.base.replace(softmax_length=case.length)
+        inside = layer(case.d_model, case.d_state, method=method, generator=generator)
+        return FirstOutput(inside, return_state=False)
+
+    return make
+
+
+def _cauchy(*, shared: bool) -> Make:
+    def make(case: Case) -> nn.Module:
+        return PeerLayer(Cauchy(state_space(case, METHODS["s4"]), case.length, shared=shared))
+
+    return make
+
+
+def _recurrent(kind: type[nn.LSTM] | type[nn.GRU]) -> Make:
+    return lambda case: FirstOutput(kind(case.d_model, case.d_model, batch_first=True))
+
+
+def _transformer(case: Case) -> nn.Module:
+    width = case.d_model
+    return nn.TransformerEncoderLayer(
+        width, nhead=max(1, width // 32), dim_feedforward=4 * width, dropout=0.0, batch_first=True
+    )
+
+
+def _imported(module: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module.split(".")[0]:
+            raise NotAvailable(f"{package} {ABSENT[0]}") from error
+        raise NotAvailable(f"{package} {ABSENT[1]}: {error}") from error
+
+
+def _s5(case: Case) -> Any:
+    return _imported("s5", "s5-pytorch").S5Block(case.d_model, case.d_state, bidir=False)
+
+
+def _mamba(case: Case) -> Any:
+    mamba = _imported("mambapy.mamba", "mambapy")
+    config = mamba.MambaConfig(d_model=case.d_model, n_layers=1, d_state=MAMBA_STATE)
+    return mamba.MambaBlock(config)
+
+
+def _lrnnx(case: Case) -> nn.Module:
+    lti = _imported("lrnnx.models.lti", "lrnnx")
+    return FirstOutput(lti.S4D(case.d_model, d_state=case.d_state, transposed=False))
+
+
+class LayerKind(NamedTuple):
+    """How a layer is made, the memory it needs, the growth of its time with length."""
+
+    make: Make
+    memory: Memory = inputs(24)
+    order: int = 1
+
+
+LAYERS = {
+    OURS: LayerKind(_ours(S4D)),
+    f"{OURS} DSS": LayerKind(_ours(DSS)),
+    LISTING_FFT: LayerKind(lambda case: PeerLayer(Listing(state_space(case))), listing_memory),
+    "nn.LSTM": LayerKind(_recurrent(nn.LSTM)),
+    "nn.GRU": LayerKind(_recurrent(nn.GRU)),
+    "nn.TransformerEncoderLayer": LayerKind(_transformer, order=2),
+    "s5-pytorch S5Block": LayerKind(_s5),
+    # the states of every sample, of a block of twice the width, and their gradients
+    "mambapy MambaBlock": LayerKind(_mamba, inputs(8 * 2 * MAMBA_STATE)),
+    "lrnnx S4D": LayerKind(_lrnnx, listing_memory),
+}
+DPLR_LAYERS = {
+    f"{OURS} S4": LayerKind(_ours(S4)),
+    CAUCHY: LayerKind(_cauchy(shared=False), cauchy_memory),
+    SHARED: LayerKind(_cauchy(shared=True), cauchy_memory),
+}
+
+
+def layers(kinds: dict[str, LayerKind] = LAYERS) -> dict[str, Contender]:
+    return {
+        name: Contender(_module(kind.make), kind.memory, kind.order) for name, kind in kinds.items()
+    }

@@ -1,21 +1,32 @@
-"""Whole models: a training step around every layer, and the latency of one step of a stream."""
+"""Whole models: a training step around every layer, one step of a stream, the reading of data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from s4d_torch.bench.contenders import OURS
-from s4d_torch.bench.layers import LAYERS, Make
-from s4d_torch.bench.measure import Contender, NotAvailable, Run, Shape
+from s4d_torch.bench.contenders import LAYERS, OURS, TRAINING, Build, Make
+from s4d_torch.bench.measure import Call, Case, Contender
+from s4d_torch.data.folder import DataFolder, default_root
+from s4d_torch.data.task import TASKS
 from s4d_torch.nn.model import SequenceModel
+from s4d_torch.training.build import build_model
+from s4d_torch.training.config import default_config
+from s4d_torch.training.evaluation import call, loss_sum
 
 EAGER, COMPILED, STREAM = "model.step", "model.compile_step()", "model.compile_step().push"
+READ, LEARN = "read", "step"  # what is done with a batch
 TRAINED_LAYERS, STEPPED_LAYERS, CLASSES = 4, 6, 10
+# tasks whose data is read from files and not made; others take their time only once
+READ_TASKS = ("digits", "mnist", "image", "scifar", "fsdd", "sc35", "bidmc-hr", "text")
+
+
+# -- a training step -------------------------------------------------------------------------------
 
 
 class InBlock(nn.Module):
@@ -29,28 +40,32 @@ class InBlock(nn.Module):
         return self.inside(x), None
 
 
-def _training_step(make: Make | None) -> Callable[[Shape], Run]:
-    """Forward, cross entropy, backward and AdamW; the same model around every layer."""
+def _learning(model: nn.Module, loss: Callable[[], Tensor]) -> Call:
+    """Forward, backward and AdamW."""
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4)
 
-    def build(shape: Shape) -> Run:
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def _training_step(make: Make | None) -> Build:
+    """A step with the same model around every layer."""
+
+    def build(case: Case) -> Call:
         generator = torch.Generator().manual_seed(0)
         model = SequenceModel(
-            1, CLASSES, shape.d_model, TRAINED_LAYERS, d_state=shape.d_state, generator=generator
+            1, CLASSES, case.d_model, TRAINED_LAYERS, d_state=case.d_state, generator=generator
         )
         if make is not None:
             for block in model.blocks:
-                block.layer = InBlock(make(shape))
-        model.train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-        u = torch.randn(shape.batch, shape.length, 1, generator=generator)
-        labels = torch.arange(shape.batch) % CLASSES
-
-        def step() -> None:
-            optimizer.zero_grad()
-            cross_entropy(model(u, return_state=False)[0], labels).backward()
-            optimizer.step()
-
-        return step
+                block.layer = InBlock(make(case))
+        u = torch.randn(case.batch, case.length, 1, generator=generator)
+        labels = torch.arange(case.batch) % CLASSES
+        return _learning(model, lambda: cross_entropy(model(u, return_state=False)[0], labels))
 
     return build
 
@@ -58,29 +73,34 @@ def _training_step(make: Make | None) -> Callable[[Shape], Run]:
 def training_steps() -> dict[str, Contender]:
     return {
         name: Contender(
-            _training_step(None if name == OURS else make),
-            lambda shape, memory=memory: TRAINED_LAYERS * memory(shape),  # type: ignore[misc]
-            order,
+            _training_step(None if name == OURS else kind.make),
+            lambda case, memory=kind.memory: TRAINED_LAYERS * memory(case),  # type: ignore[misc]
+            kind.order,
         )
-        for name, (make, memory, order) in LAYERS.items()
+        for name, kind in LAYERS.items()
         if name != f"{OURS} DSS"
     }
 
 
-def _stepped_model(shape: Shape) -> SequenceModel:
+# -- one step of a stream --------------------------------------------------------------------------
+
+
+def _stepped_model(case: Case) -> SequenceModel:
     return SequenceModel(
         1,
         CLASSES,
-        shape.d_model,
+        case.d_model,
         STEPPED_LAYERS,
-        d_state=shape.d_state,
+        d_state=case.d_state,
         norm="batch",
         pooling="none",
         generator=torch.Generator().manual_seed(0),
     ).eval()
 
 
-def _stepping(step: Callable[[Tensor, Any], tuple[Tensor, Any]], u: Tensor, state: Any) -> Run:
+def _stepping(step: Callable[[Tensor, Any], tuple[Tensor, Any]], u: Tensor, state: Any) -> Call:
+    """The state goes in and comes out at each call."""
+
     @torch.no_grad()
     def run() -> None:
         nonlocal state
@@ -89,46 +109,71 @@ def _stepping(step: Callable[[Tensor, Any], tuple[Tensor, Any]], u: Tensor, stat
     return run
 
 
-def _eager_step(shape: Shape) -> Run:
-    model = _stepped_model(shape)
-    u = torch.full((shape.batch, 1), 0.1)
-    return _stepping(model.step, u, model.initial_state(shape.batch))
+def _model_step(compiled: bool) -> Build:
+    def build(case: Case) -> Call:
+        model = _stepped_model(case)
+        step = model.compile_step(case.batch) if compiled else model.step
+        u = torch.full((case.batch, 1), 0.1)
+        return _stepping(step, u, model.initial_state(case.batch))
+
+    return build
 
 
-def _compile(model: SequenceModel, batch: int) -> Any:
-    compile_step = getattr(model, "compile_step", None)
-    if compile_step is None:
-        raise NotAvailable("not available in this version")
-    return compile_step(batch)
-
-
-def _compiled_step(shape: Shape) -> Run:
-    """The state goes in and comes out at each call."""
-    model = _stepped_model(shape)
-    u = torch.full((shape.batch, 1), 0.1)
-    return _stepping(_compile(model, shape.batch), u, model.initial_state(shape.batch))
-
-
-def _stream(shape: Shape) -> Run:
+def _stream(case: Case) -> Call:
     """The state stays inside."""
-    stream = _compile(_stepped_model(shape), shape.batch)
-    if not hasattr(stream, "push"):
-        raise NotAvailable("not available in this version")
-    u = torch.full((shape.batch, 1), 0.1)
+    stream = _stepped_model(case).compile_step(case.batch)
+    u = torch.full((case.batch, 1), 0.1)
     return lambda: stream.push(u)
 
 
-def _lstm_step(shape: Shape) -> Run:
-    lstm = nn.LSTM(shape.d_model, shape.d_model, STEPPED_LAYERS, batch_first=True).eval()
-    zeros = torch.zeros(STEPPED_LAYERS, shape.batch, shape.d_model)
-    u = torch.full((shape.batch, 1, shape.d_model), 0.1)
+def _lstm_step(case: Case) -> Call:
+    lstm = nn.LSTM(case.d_model, case.d_model, STEPPED_LAYERS, batch_first=True).eval()
+    zeros = torch.zeros(STEPPED_LAYERS, case.batch, case.d_model)
+    u = torch.full((case.batch, 1, case.d_model), 0.1)
     return _stepping(lstm, u, (zeros, zeros))
 
 
 def steps() -> dict[str, Contender]:
     return {
         STREAM: Contender(_stream),
-        COMPILED: Contender(_compiled_step),
-        EAGER: Contender(_eager_step),
+        COMPILED: Contender(_model_step(compiled=True)),
+        EAGER: Contender(_model_step(compiled=False)),
         f"nn.LSTM, {STEPPED_LAYERS} layers": Contender(_lstm_step),
     }
+
+
+# -- the reading of data ---------------------------------------------------------------------------
+
+
+def tasks_here() -> list[str]:
+    """Those of the measured tasks whose data is in the data folder."""
+    folder = DataFolder(default_root(), download=False)
+    return [name for name in READ_TASKS if TASKS[name].is_here(folder)]
+
+
+def readers(name: str) -> tuple[Case, dict[str, Contender]]:
+    """A batch of a task in its small setting: read, and learned from."""
+    config = default_config(name, "small")
+    dataset = TASKS[name].load(config.data, DataFolder(default_root(), download=False))
+    size, shape = config.training.batch_size, config.model
+    case = Case(TRAINING, size, dataset.signature.length, shape.d_model, shape.d_state)
+    positions = np.random.Generator(np.random.PCG64(0)).permutation(len(dataset.train))
+
+    def reading(_: Case) -> Call:
+        """Another batch each time, as an epoch would read them."""
+        first = 0
+
+        def read() -> None:
+            nonlocal first
+            first = (first + size) % (len(positions) - size)
+            dataset.batch(dataset.train, positions[first : first + size])
+
+        return read
+
+    def learning(_: Case) -> Call:
+        model = build_model(config, dataset.signature)
+        batch = dataset.batch(dataset.train, positions[:size])
+        signature = dataset.signature
+        return _learning(model, lambda: loss_sum(call(model, batch), batch.targets, signature))
+
+    return case, {f"{name}: {READ}": Contender(reading), f"{name}: {LEARN}": Contender(learning)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from s4d_torch._extras import missing_package
 from s4d_torch.bench.contenders import LISTING_FFT, OURS
-from s4d_torch.bench.measure import Record
+from s4d_torch.bench.measure import Measurement
 from s4d_torch.paper.figures.style import BLUE, FAINT, FORMATS, GREEN, INK, ORANGE, RED, STYLE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ OTHERS = (INK, FAINT, "#56B4E9")
 LEFT_OUT = (f"{OURS} DSS",)  # its curve is that of S4D
 
 
-def draw(records: Sequence[Record], out: Path) -> bool:
+def draw(records: Sequence[Measurement], out: Path) -> bool:
     """Draw the records of ``curve`` into a file; False if there are too few for a line."""
     curve = [r for r in records if r.work == "curve" and r.contender not in LEFT_OUT]
     if len({r.length for r in curve if r.seconds is not None}) < 2:
@@ -50,7 +50,7 @@ def draw(records: Sequence[Record], out: Path) -> bool:
     return True
 
 
-def _lines(axes: Axes, points: list[tuple[Record, float | None]]) -> None:
+def _lines(axes: Axes, points: list[tuple[Measurement, float | None]]) -> None:
     others = iter(OTHERS)
     for name in dict.fromkeys(record.contender for record, _ in points):
         line = [(r.length, y) for r, y in points if r.contender == name and y]

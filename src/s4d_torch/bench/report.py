@@ -12,13 +12,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from s4d_torch.bench.contenders import OURS
-from s4d_torch.bench.layers import ABSENT
-from s4d_torch.bench.measure import Record
+from s4d_torch.bench import plot
+from s4d_torch.bench.contenders import ABSENT, OURS
+from s4d_torch.bench.measure import Measurement
 from s4d_torch.bench.models import COMPILED, STREAM
-from s4d_torch.bench.targets import Verdict, judge
+from s4d_torch.bench.targets import TargetResult, judge
 
 SCHEMA = 1
+PICTURE = "performance.png"
 BEGIN, END = "<!-- begin s4d bench -->", "<!-- end s4d bench -->"
 TITLES = {
     "kernel": "kernel",
@@ -33,21 +34,22 @@ TITLES = {
     "curve": "layer against length",
     "import": "in a fresh process",
 }
+TARGET_COLUMNS = ("work", "measured", "bar", "aim", "met")
 MET = {"aim": "yes, and the aim", "yes": "yes", "no": "no", "not measured": "not measured"}
 STYLES = {"aim": "bold green", "yes": "green", "no": "red", "not measured": "dim"}
 
 
 @dataclass
-class Report:
+class BenchReport:
     """All of one run. ``quick`` sizes say that everything runs, and nothing about speed."""
 
     command: str
     machine: dict[str, Any]
     settings: dict[str, Any]
-    records: list[Record] = field(default_factory=list)
+    records: list[Measurement] = field(default_factory=list)
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[TargetResult]:
         return judge(self.records, self.settings["d_model"])
 
     def save(self, path: Path) -> None:
@@ -62,17 +64,17 @@ class Report:
         path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> Report:
+    def load(cls, path: Path) -> BenchReport:
         try:
             content = json.loads(path.read_text("utf-8"))
         except ValueError:
             content = None
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise OSError(f"{path.name} was not written by this version of 's4d bench'")
-        records = [Record(**record) for record in content["records"]]
+        records = [Measurement(**record) for record in content["records"]]
         return cls(content["command"], content["machine"], content["settings"], records)
 
-    def followed_by(self, later: Report) -> Report:
+    def followed_by(self, later: BenchReport) -> BenchReport:
         """Both in one; a work that was measured in both counts as the later one found it."""
         for name in ("cpu", "threads", "torch", "d_model", "d_state", "quick"):
             one, other = ({**r.machine, **r.settings}[name] for r in (self, later))
@@ -81,7 +83,7 @@ class Report:
         again = {record.work for record in later.records}
         records = [record for record in self.records if record.work not in again]
         command = f"{self.command}; {later.command}"
-        return Report(command, later.machine, later.settings, records + later.records)
+        return BenchReport(command, later.machine, later.settings, records + later.records)
 
 
 # -- numbers as text -------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ def show_bytes(size: int) -> str:
     return f"{size / 2**20:.3g} MB" if size < 1000 * 2**20 else f"{size / 2**30:.3g} GB"
 
 
-def show_record(record: Record) -> str:
+def show_record(record: Measurement) -> str:
     """Time and memory, or why there is neither; the first call where it took much longer."""
     parts = []
     if record.seconds is not None:
@@ -110,21 +112,18 @@ def show_record(record: Record) -> str:
     return ", ".join(parts) or record.note or "-"
 
 
-def show_target(value: float | None, unit: str) -> str:
-    return "-" if value is None else f"{value:.3g}{unit}"
-
-
-def show_bar(value: float | None, verdict: Verdict) -> str:
-    if value is None:
-        return "-"
-    return f"{'<=' if verdict.at_most else '>='} {show_target(value, verdict.unit)}"
+def target_row(target: TargetResult) -> list[str]:
+    """What was measured, the bar and the aim."""
+    bound = "<= " if target.at_most else ">= "
+    values = [("", target.measured), (bound, target.bar), (bound, target.aim)]
+    return [f"{sign}{x:.3g}{target.unit}" if x is not None else "-" for sign, x in values]
 
 
 # -- tables ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Grid:
+class RatioTable:
     """A table before it is drawn: contenders down, lengths across."""
 
     title: str
@@ -132,25 +131,25 @@ class Grid:
     rows: list[list[tuple[str, str]]]  # name first; then a value and what it is beside ours
 
 
-def absentees(records: Sequence[Record]) -> list[str]:
+def absentees(records: Sequence[Measurement]) -> list[str]:
     """Packages that were there in no run, once each."""
     present = {r.contender for r in records if not _absent(r)}
     notes = {r.contender: r.note for r in records[::-1] if _absent(r)}
     return list(dict.fromkeys(f"{note}." for name, note in notes.items() if name not in present))
 
 
-def _absent(record: Record) -> bool:
+def _absent(record: Measurement) -> bool:
     return any(words in record.note for words in ABSENT)
 
 
-def grids(records: Sequence[Record]) -> list[Grid]:
+def grids(records: Sequence[Measurement]) -> list[RatioTable]:
     """One grid for each work, way and batch; packages that are not there have no row."""
     records = [r for r in records if not _absent(r)]
     keys = dict.fromkeys((r.work, r.way, r.batch) for r in records)
     return [_grid(*key, [r for r in records if (r.work, r.way, r.batch) == key]) for key in keys]
 
 
-def _grid(work: str, way: str, batch: int, records: list[Record]) -> Grid:
+def _grid(work: str, way: str, batch: int, records: list[Measurement]) -> RatioTable:
     lengths = list(dict.fromkeys(r.length for r in records))
     names = list(dict.fromkeys(r.contender for r in records))
     cells = {(r.contender, r.length): r for r in records}
@@ -163,14 +162,14 @@ def _grid(work: str, way: str, batch: int, records: list[Record]) -> Grid:
         rows.append(row)
     title = ", ".join([TITLES.get(work, work), way, *([f"batch {batch}"] if batch else [])])
     columns = [f"L={length}" if length > 1 else "" for length in lengths]
-    return Grid(title, columns, rows)
+    return RatioTable(title, columns, rows)
 
 
-def _is_ours(name: str, cells: dict[tuple[str, int], Record], length: int) -> bool:
+def _is_ours(name: str, cells: dict[tuple[str, int], Measurement], length: int) -> bool:
     return name in (OURS, f"{OURS} S4", STREAM, COMPILED) and (name, length) in cells
 
 
-def _cell(record: Record | None, ours: Record | None) -> tuple[str, str]:
+def _cell(record: Measurement | None, ours: Measurement | None) -> tuple[str, str]:
     if record is None:
         return "", ""
     pairs = []
@@ -185,7 +184,7 @@ def _cell(record: Record | None, ours: Record | None) -> tuple[str, str]:
     return ", ".join(value for value, _ in pairs), ", ".join(ratio for _, ratio in pairs if ratio)
 
 
-def rich_tables(records: Sequence[Record]) -> Iterable[Text | Table]:
+def rich_tables(records: Sequence[Measurement]) -> Iterable[Text | Table]:
     for grid in grids(records):
         yield Text(grid.title, style="bold")  # a title of the table would wrap at its width
         table = _table("")
@@ -199,16 +198,12 @@ def rich_tables(records: Sequence[Record]) -> Iterable[Text | Table]:
         yield Text(line, style="dim")
 
 
-def targets_table(verdicts: Sequence[Verdict]) -> Table:
-    table = _table("work", "measured", "bar", "aim", "met")
-    for v in verdicts:
-        table.add_row(
-            f"{v.name}\n[dim]{v.where}[/dim]" if v.where.startswith("worst") else v.name,
-            show_target(v.measured, v.unit),
-            show_bar(v.bar, v),
-            show_bar(v.aim, v),
-            f"[{STYLES[v.met]}]{MET[v.met]}[/]",
-        )
+def targets_table(targets: Sequence[TargetResult]) -> Table:
+    table = _table(*TARGET_COLUMNS)
+    for target in targets:
+        worst = f"\n[dim]{target.where}[/dim]" if target.where.startswith("worst") else ""
+        met = f"[{STYLES[target.met]}]{MET[target.met]}[/]"
+        table.add_row(f"{target.name}{worst}", *target_row(target), met)
     return table
 
 
@@ -219,7 +214,7 @@ def _table(*columns: str) -> Table:
 # -- a page ----------------------------------------------------------------------------------------
 
 
-def markdown(report: Report, picture: str | None = None) -> str:
+def markdown(report: BenchReport, picture: str | None = None) -> str:
     """The machine, the targets, the picture and all tables, as Markdown."""
     lines = [*_markdown_machine(report), "", *_markdown_targets(report.verdicts)]
     if picture is not None:
@@ -233,12 +228,12 @@ def markdown(report: Report, picture: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def targets_markdown(report: Report) -> str:
+def targets_markdown(report: BenchReport) -> str:
     """The machine and the targets alone."""
     return "\n".join([*_markdown_machine(report), "", *_markdown_targets(report.verdicts)]) + "\n"
 
 
-def _markdown_machine(report: Report) -> list[str]:
+def _markdown_machine(report: BenchReport) -> list[str]:
     m = report.machine
     remark = ["**Quick sizes: these numbers say nothing about speed.**", ""]
     return [
@@ -251,20 +246,19 @@ def _markdown_machine(report: Report) -> list[str]:
     ]
 
 
-def _markdown_targets(verdicts: Sequence[Verdict]) -> list[str]:
+def _markdown_targets(targets: Sequence[TargetResult]) -> list[str]:
     rows = []
-    for v in verdicts:
-        name = f"{v.name} ({v.where})" if v.where.startswith("worst") else v.name
-        measured = show_target(v.measured, v.unit)
-        rows.append([name, measured, show_bar(v.bar, v), show_bar(v.aim, v), MET[v.met]])
-    return _markdown_table(["work", "measured", "bar", "aim", "met"], rows)
+    for target in targets:
+        worst = f" ({target.where})" if target.where.startswith("worst") else ""
+        rows.append([f"{target.name}{worst}", *target_row(target), MET[target.met]])
+    return _markdown_table(TARGET_COLUMNS, rows)
 
 
 def _markdown_cell(value: str, ratio: str) -> str:
     return f"{value} ({ratio})" if ratio else value
 
 
-def _markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+def _markdown_table(header: Sequence[str], rows: list[list[str]]) -> list[str]:
     rule = ["---"] + ["---:"] * (len(header) - 1)
     return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
 
@@ -276,3 +270,29 @@ def insert(page: Path, text: str) -> None:
         raise OSError(f"{page.name} must hold the lines '{BEGIN}' and '{END}' once, in this order")
     before, rest = whole.split(BEGIN)
     page.write_text(f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}", "utf-8")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def write_folder(report: BenchReport, out: Path) -> str:
+    """bench.json, tables.md, targets.md and the picture, or why it cannot be drawn."""
+    report.save(out / "bench.json")
+    picture, why = _draw(report, out / PICTURE)
+    (out / "tables.md").write_text(markdown(report, PICTURE if picture else None), "utf-8")
+    (out / "targets.md").write_text(targets_markdown(report), "utf-8")
+    return why
+
+
+def write_page(report: BenchReport, page: Path) -> str:
+    """The tables, and the picture in ``images`` beside the page, between the page's markers."""
+    picture, why = _draw(report, page.parent / "images" / PICTURE)
+    insert(page, markdown(report, f"images/{PICTURE}" if picture else None))
+    return why
+
+
+def _draw(report: BenchReport, out: Path) -> tuple[bool, str]:
+    try:
+        return plot.draw(report.records, out), ""
+    except ImportError as error:
+        return False, str(error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from s4d_torch.bench.contenders import (
     BACKWARD,
+    CAUCHY,
     EXPONENTIALS,
     FORWARD,
     GIVEN,
@@ -15,13 +16,12 @@ from s4d_torch.bench.contenders import (
     POWERS,
     STEP,
 )
-from s4d_torch.bench.layers import CAUCHY
-from s4d_torch.bench.loading import READ
-from s4d_torch.bench.loading import STEP as USE
-from s4d_torch.bench.measure import Record
-from s4d_torch.bench.models import COMPILED, EAGER, STREAM
+from s4d_torch.bench.measure import Measurement
+from s4d_torch.bench.models import COMPILED, EAGER, LEARN, READ, STREAM
 
-Found = list[tuple[float, str]]  # a value and where it was measured
+Measurements = Sequence[Measurement]
+Found = list[tuple[float, str]]  # values, and where they were measured
+Find = Callable[[Measurements, int], Found]  # the int is d_model
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Target:
     name: str
     bar: float | None
     aim: float
-    find: Callable[[Sequence[Record], int], Found]
+    find: Find
     unit: str = "x"
     at_most: bool = False
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TargetResult:
     """How a target was met; ``where`` is the worst of all places that count for it."""
 
     name: str
@@ -50,64 +50,51 @@ class Verdict:
     where: str = ""
 
 
-def judge(records: Sequence[Record], d_model: int) -> list[Verdict]:
+def judge(records: Measurements, d_model: int) -> list[TargetResult]:
     """A verdict on every target; ``d_model`` gives the size of u for those of memory."""
     return [_judge(target, target.find(records, d_model)) for target in TARGETS]
 
 
-def _judge(target: Target, found: Found) -> Verdict:
-    unmeasured = Verdict(
-        *(target.name, None, target.bar, target.aim, target.unit, target.at_most, "not measured")
-    )
-    if not found:
-        return unmeasured
+def _judge(target: Target, found: Found) -> TargetResult:
     sign = -1 if target.at_most else 1
-    value, where = min(found, key=lambda pair: sign * pair[0])
-    if sign * value >= sign * target.aim:
+    value, where = min(found, key=lambda pair: sign * pair[0], default=(None, ""))
+    if value is None:
+        met = "not measured"
+    elif sign * value >= sign * target.aim:
         met = "aim"
-    elif target.bar is None:
-        met = "no"
     else:
-        met = "yes" if sign * value >= sign * target.bar else "no"
+        met = "yes" if target.bar is not None and sign * value >= sign * target.bar else "no"
     if len(found) > 1:
         where = f"worst of {len(found)}: {where}"
-    common = (target.bar, target.aim, target.unit, target.at_most, met, where)
-    return Verdict(target.name, value, *common)
+    bounds = (target.bar, target.aim, target.unit, target.at_most)
+    return TargetResult(target.name, value, *bounds, met, where)
 
 
 # -- how values are found --------------------------------------------------------------------------
 
 
-def _ratio(
-    work: str,
-    rivals: tuple[str, ...],
-    *,
-    ours: tuple[str, ...] = (OURS,),
-    way: str | None = None,
-    batch: int | None = None,
-    length: int | None = None,
-) -> Callable[[Sequence[Record], int], Found]:
-    """Time of the fastest rival / the fastest of ours, at every place that fits."""
+def _ratio(work: str, *rivals: str, ours: tuple[str, ...] = (OURS,), **wanted: str | int) -> Find:
+    """Time of the fastest rival / the fastest of ours, at every place that is as ``wanted``."""
 
-    def find(records: Sequence[Record], _: int) -> Found:
+    def find(records: Measurements, _: int) -> Found:
         places: dict[tuple[str, int, int], dict[str, float]] = {}
         for r in records:
-            fits = way in (None, r.way) and batch in (None, r.batch) and length in (None, r.length)
+            fits = all(getattr(r, name) == value for name, value in wanted.items())
             if r.work == work and fits and r.seconds is not None:
                 places.setdefault((r.way, r.batch, r.length), {})[r.contender] = r.seconds
         found = []
         for (how, b, n), seconds in places.items():
-            own, others = (
+            mine, theirs = (
                 [seconds[name] for name in names if name in seconds] for names in (ours, rivals)
             )
-            if own and others:
-                found.append((min(others) / min(own), f"{how}, batch {b}, L={n}"))
+            if mine and theirs:
+                found.append((min(theirs) / min(mine), f"{how}, batch {b}, L={n}"))
         return found
 
     return find
 
 
-def _growth(records: Sequence[Record], _: int) -> Found:
+def _growth(records: Measurements, _: int) -> Found:
     """time(2L) / time(L) at neighbouring lengths."""
     times = {
         (r.way, r.length): r.seconds
@@ -121,7 +108,7 @@ def _growth(records: Sequence[Record], _: int) -> Found:
     ]
 
 
-def _memory(records: Sequence[Record], d_model: int) -> Found:
+def _memory(records: Measurements, d_model: int) -> Found:
     """Peak memory beyond inputs and parameters / size of u in float32."""
     return [
         (r.bytes / (4 * r.batch * r.length * d_model), f"batch {r.batch}, L={r.length}")
@@ -130,12 +117,10 @@ def _memory(records: Sequence[Record], d_model: int) -> Found:
     ]
 
 
-def _seconds(
-    work: str, names: tuple[str, ...], way: str, scale: float = 1.0
-) -> Callable[[Sequence[Record], int], Found]:
+def _seconds(work: str, way: str, *names: str, scale: float = 1.0) -> Find:
     """The time of the fastest of ``names``."""
 
-    def find(records: Sequence[Record], _: int) -> Found:
+    def find(records: Measurements, _: int) -> Found:
         found = [
             (scale * r.seconds, r.contender)
             for r in records
@@ -146,14 +131,14 @@ def _seconds(
     return find
 
 
-def _loading(records: Sequence[Record], _: int) -> Found:
+def _loading(records: Measurements, _: int) -> Found:
     """Reading a batch / the training step that uses it, in per cent, for each task."""
     times = {r.contender: r.seconds for r in records if r.work == "loading" and r.seconds}
     return [
-        (100 * seconds / times[f"{task}: {USE}"], task)
+        (100 * seconds / times[f"{task}: {LEARN}"], task)
         for name, seconds in times.items()
         for task, what in [name.split(": ")]
-        if what == READ and f"{task}: {USE}" in times
+        if what == READ and f"{task}: {LEARN}" in times
     ]
 
 
@@ -161,9 +146,7 @@ TARGETS = (
     *(
         Target(
             f"kernel forward+backward, L={length}: paper's listing, {form} / ours",
-            bar,
-            aim,
-            _ratio("kernel", (rival,), length=length),
+            *(bar, aim, _ratio("kernel", rival, length=length)),
         )
         for length, bar, aim in ((1024, 25, 50), (16384, 80, 200))
         for form, rival in (("as printed", POWERS), ("with exp (faster)", EXPONENTIALS))
@@ -171,64 +154,45 @@ TARGETS = (
     *(
         Target(
             f"SSM {way}, batch 8, L=16384: rfft with the kernel given / ours",
-            bar,
-            aim,
-            _ratio("ssm", (GIVEN,), way=way, batch=8, length=16384),
+            *(bar, aim, _ratio("ssm", GIVEN, way=way, batch=8, length=16384)),
         )
         for way, bar, aim in ((FORWARD, 2, 4), (BACKWARD, 1.5, 3))
     ),
     Target(
         "SSM at every L, batch 1 and 16, kernel made anew: rfft with the kernel given / ours",
-        0.8,
-        1.3,
-        _ratio("sweep", (GIVEN,)),
+        *(0.8, 1.3, _ratio("sweep", GIVEN)),
     ),
     *(
         Target(
             f"layer forward+backward, batch {batch}, L={length}: paper's listing + FFT / ours",
-            bar,
-            aim,
-            _ratio("layer", (LISTING_FFT,), way=BACKWARD, batch=batch, length=length),
+            *(bar, aim, _ratio("layer", LISTING_FFT, way=BACKWARD, batch=batch, length=length)),
         )
         for batch, length, bar, aim in ((16, 1024, 2.5, 5), (16, 4096, 3, 5), (4, 16384, 6, 12))
     ),
     Target(
         "S4 (DPLR) layer forward+backward, L=4096: materialised Cauchy + FFT / ours",
-        4,
-        10,
-        _ratio("dplr", (CAUCHY,), ours=(f"{OURS} S4",), length=4096),
+        *(4, 10, _ratio("dplr", CAUCHY, ours=(f"{OURS} S4",), length=4096)),
     ),
     Target("extra peak memory of SSM forward+backward / size of u", 4, 2, _memory, at_most=True),
     Target("growth, batch 1: time(2L) / time(L)", 2.3, 2.05, _growth, at_most=True),
-    Target("reading a batch / training step", 5, 5, _loading, unit=" %", at_most=True),
+    Target("reading a batch / training step", 5, 5, _loading, " %", at_most=True),
     Target(
         "step of a 6-layer model, batch 1, 1 thread: eager / compiled",
-        8,
-        20,
-        _ratio("step", (EAGER,), ours=(COMPILED, STREAM)),
+        *(8, 20, _ratio("step", EAGER, ours=(COMPILED, STREAM))),
     ),
     Target(
         "the same, time of a compiled step (16 kHz in real time)",
-        None,
-        62.5,
-        _seconds("step", (COMPILED, STREAM), STEP, 1e6),
-        unit=" us",
+        *(None, 62.5, _seconds("step", STEP, COMPILED, STREAM, scale=1e6), " us"),
         at_most=True,
     ),
     Target(
         "import of s4d_torch beyond torch's own",
-        0.5,
-        0.2,
-        _seconds("import", (OURS,), "import"),
-        unit=" s",
+        *(0.5, 0.2, _seconds("import", "import", OURS), " s"),
         at_most=True,
     ),
     Target(
         "first call with no cache: compilation",
-        15,
-        15,
-        _seconds("import", (OURS,), "compile"),
-        unit=" s",
+        *(15, 15, _seconds("import", "compile", OURS), " s"),
         at_most=True,
     ),
 )

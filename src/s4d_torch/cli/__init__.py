@@ -16,7 +16,7 @@ from rich.console import Console
 
 from s4d_torch._registry import unknown
 from s4d_torch._version import __version__
-from s4d_torch.cli.parsing import CommandError, UsageError, is_first_process
+from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process
 from s4d_torch.training import DivergenceError, Interrupted
 
 DESCRIPTION = (

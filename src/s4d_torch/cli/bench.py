@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +14,16 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._registry import unknown
-from s4d_torch.bench import plot, report
-from s4d_torch.bench.measure import Record, Stopwatch, machine, threads
-from s4d_torch.bench.work import QUICK, WORKS, Sizes
-from s4d_torch.training.run import keep_freed_memory
-
-PICTURE = "performance.png"
+from s4d_torch.bench import (
+    QUICK,
+    WORKS,
+    BenchReport,
+    Measurement,
+    Sizes,
+    report,
+    run_works,
+    threads,
+)
 
 
 def _listed(
@@ -85,33 +89,32 @@ class Bench:
 
     def run(self, console: Console) -> None:
         if self.show:
-            found = reduce(report.Report.followed_by, map(report.Report.load, self.show))
+            found = reduce(BenchReport.followed_by, map(BenchReport.load, self.show))
         else:
-            with threads(self.threads):
-                found = self._measure(console)
+            found = self._measure(console)
         for table in report.rich_tables(found.records):
             console.print(table)
         remark = " (quick: sizes too small to judge by)" if found.settings["quick"] else ""
         console.print(f"Targets{remark}", style="bold", highlight=False)
         console.print(report.targets_table(found.verdicts))
         if not self.show:
-            self._write_folder(found, console)
+            _tell(console, self.out, report.write_folder(found, self.out))
         if self.markdown is not None:
-            self._write_page(self.markdown, found, console)
+            _tell(console, self.markdown, report.write_page(found, self.markdown))
 
-    def _measure(self, console: Console) -> report.Report:
+    def _measure(self, console: Console) -> BenchReport:
         self.out.mkdir(parents=True, exist_ok=True)  # before long work, not after
-        settings = {**asdict(self.sizes), "quick": self.quick, "repeats": self.repeats}
-        kept = self.keep_memory and keep_freed_memory()
-        found = report.Report(self.command, {**machine(), "keeps_freed_memory": kept}, settings)
-        limit = 0.05 if self.quick else 30.0
-        watch = Stopwatch(self.repeats, longest=limit, patience=limit / 3)
-        for name in self.work:
-            for records in WORKS[name](self.sizes, watch):
-                found.records += records
-                _print_progress(console, records)
-                found.save(self.out / "bench.json")  # should the rest be interrupted
-        return found
+        with threads(self.threads):
+            return run_works(
+                self.work,
+                self.sizes,
+                quick=self.quick,
+                repeats=self.repeats,
+                keep_memory=self.keep_memory,
+                command=self.command,
+                out=self.out / "bench.json",
+                tell=lambda race: _print_race(console, race),
+            )
 
     @property
     def command(self) -> str:
@@ -127,35 +130,18 @@ class Bench:
         given = {"--keep-memory": self.keep_memory, "--quick": self.quick}
         return shlex.join([*parts, *(flag for flag, on in given.items() if on)])
 
-    def _write_folder(self, found: report.Report, console: Console) -> None:
-        found.save(self.out / "bench.json")
-        picture = _draw(found.records, self.out / PICTURE, console)
-        (self.out / "tables.md").write_text(
-            report.markdown(found, PICTURE if picture else None), "utf-8"
-        )
-        (self.out / "targets.md").write_text(report.targets_markdown(found), "utf-8")
-        console.print(f"wrote {self.out}", highlight=False)
 
-    def _write_page(self, page: Path, found: report.Report, console: Console) -> None:
-        picture = _draw(found.records, page.parent / "images" / PICTURE, console)
-        report.insert(page, report.markdown(found, f"images/{PICTURE}" if picture else None))
-        console.print(f"wrote {page}", highlight=False)
+def _tell(console: Console, written: Path, why_no_picture: str) -> None:
+    if why_no_picture:
+        console.print(f"no picture: {why_no_picture}", highlight=False, markup=False)
+    console.print(f"wrote {written}", highlight=False)
 
 
-def _draw(records: list[Record], out: Path, console: Console) -> bool:
-    try:
-        return plot.draw(records, out)
-    except ImportError as error:
-        console.print(f"no picture: {error}", highlight=False, markup=False)
-        return False
-
-
-def _print_progress(console: Console, records: list[Record]) -> None:
-    first = records[0]
-    lengths = dict.fromkeys(str(record.length) for record in records)
+def _print_race(console: Console, race: list[Measurement]) -> None:
+    first = race[0]
+    lengths = dict.fromkeys(str(each.length) for each in race)
     place = f"batch {first.batch}, L={', '.join(lengths)}" if first.length else ""
     console.print(f"{first.work} {first.way} {place}".rstrip(), style="bold", highlight=False)
-    for record in records:
-        name = record.contender if len(lengths) == 1 else f"{record.contender}, L={record.length}"
-        line = f"  {name}: {report.show_record(record)}"
-        console.print(line, highlight=False, markup=False)
+    for each in race:
+        name = each.contender if len(lengths) == 1 else f"{each.contender}, L={each.length}"
+        console.print(f"  {name}: {report.show_record(each)}", highlight=False, markup=False)

@@ -11,9 +11,10 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._registry import unknown
+from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.parsing import CommandError, DataDir, Switch, UsageError
-from s4d_torch.data import DataFolder, Dataset, Signature, default_root
+from s4d_torch.data import Dataset, Signature
 from s4d_torch.deploy.export.export import TOLERANCE, Exported, export_model
 from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
@@ -30,14 +31,11 @@ class Export:
     Both files are checked against the model before they are kept, and come with a model card.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_folder: RunPath
     """the folder that 's4d train' made, or one of save_pretrained"""
     to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2}")] = "onnx"
     """ONNX, or an archive of torch.export"""
-    out: Annotated[
-        Path | None,
-        tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: export-onnx within RUN)"),
-    ] = None
+    out: Annotated[Path | None, shown("FOLDER", "export-onnx within RUN")] = None
     """the folder to write; an earlier export in it is replaced"""
     quantize: Annotated[
         Literal["none", "int8", "float16"], tyro.conf.arg(metavar="{none,int8,float16}")
@@ -55,9 +53,7 @@ class Export:
     def run(self, console: Console) -> None:
         if self.to not in FORMATS:
             raise UsageError(unknown("format for --to", self.to, FORMATS))
-        for name in ("rate", "tolerance"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise UsageError(f"--{name} must be above 0, got {getattr(self, name)}")
+        check_options(self, above_zero=["rate", "tolerance"])
         model, signature, dataset, why = self._source()
         done = export_model(
             model,
@@ -98,9 +94,8 @@ class Export:
         )
 
     def _dataset(self, run: Run) -> tuple[Dataset | None, str]:
-        root = default_root() if self.data_dir is None else self.data_dir.expanduser()
         try:
-            return run.dataset(DataFolder(root, download=False)), ""
+            return run.dataset(data_folder(self.data_dir, download=False)), ""
         except (OSError, ValueError, ImportError) as error:
             return None, f"the scores were not measured, as the data cannot be read: {error}"
 

@@ -9,12 +9,11 @@ from typing import Annotated
 
 import numpy as np
 import torch
-import tyro
 from rich.console import Console
 
+from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.cli.display import as_json, say
-from s4d_torch.cli.parsing import CommandError, DataDir, Switch, UsageError
-from s4d_torch.data import DataFolder, default_root
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.user_files import as_text, check_format, read_symbols, write_symbols
 from s4d_torch.nn import SequenceModel
@@ -30,41 +29,25 @@ class Generate:
     (.wav), pictures (.png) or numbers (.npy, .txt), after those of the prompt.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_folder: RunPath
     """the folder that 's4d train' made"""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: printed)")
-    ] = None
+    out: Annotated[Path | None, shown("FILE", "printed")] = None
     """where to write: .wav, .png, .npy or .txt"""
-    n: Annotated[
-        int | None,
-        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: up to the length in training)"),
-    ] = None
+    n: Annotated[int | None, shown("INT", "up to the length in training")] = None
     """symbols of each sequence, after those of the prompt"""
-    count: Annotated[
-        int | None,
-        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: one for each prompt)"),
-    ] = None
+    count: Annotated[int | None, shown("INT", "one for each prompt")] = None
     """sequences"""
     temperature: float = 1.0
     """above 1 draws more freely, below 1 more safely; 0 takes the likeliest symbol"""
-    top_k: Annotated[
-        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")
-    ] = None
+    top_k: Annotated[int | None, shown("INT", "all")] = None
     """how many of the likeliest symbols are drawn from"""
-    prompt: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE|test", help_behavior_hint="(default: none)")
-    ] = None
+    prompt: Annotated[str | None, shown("FILE|test", "none")] = None
     """begin as this file does (.wav, .png, .npy, .txt), or as sequences of the run's test split"""
-    given: Annotated[
-        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")
-    ] = None
+    given: Annotated[int | None, shown("INT", "all")] = None
     """how many symbols of the prompt are taken"""
     seed: int = 0
     """of the random numbers"""
-    width: Annotated[
-        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: that of a square)")
-    ] = None
+    width: Annotated[int | None, shown("INT", "that of a square")] = None
     """pixels in a row of a picture"""
     zoom: int = 1
     """how large a pixel of a picture is drawn"""
@@ -83,10 +66,8 @@ class Generate:
                 "train a task such as mnist-pixels or fsdd-audio"
             )
         if self.out is not None:
-            try:
+            with misuse("--"):
                 check_format(self.out, run.signature, self.width)
-            except ValueError as error:
-                raise UsageError(f"--{error}") from error
         prompts = self._prompts(run)
         n = run.signature.length - prompts.shape[1] if self.n is None else self.n
         if n < 1:
@@ -140,8 +121,7 @@ class Generate:
         if self.prompt is None:
             return np.zeros((self.count or 1, 0), dtype=np.int64)
         if self.prompt == "test":
-            root = default_root() if self.data_dir is None else self.data_dir.expanduser()
-            split = run.dataset(DataFolder(root)).test
+            split = run.dataset(data_folder(self.data_dir)).test
             count = min(self.count or 1, len(split))
             sequences = [split.inputs[0][int(i)] for i in split.index[:count]]
         else:
@@ -161,10 +141,7 @@ class Generate:
         return prompts
 
     def _check(self) -> None:
-        for name in ("n", "count", "top_k", "given", "width", "zoom"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+        check_options(self, at_least_one=["n", "count", "top_k", "given", "width", "zoom"])
         if not 0 <= self.temperature < float("inf"):
             raise UsageError(f"--temperature must be 0 or more, got {self.temperature}")
         if self.seed < 0:

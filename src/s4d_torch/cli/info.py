@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from torch import nn
 
+from s4d_torch.cli.common.options import RunPath, Switch, shown
+from s4d_torch.cli.common.parsing import UsageError
+from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.cli.display import amount, as_json, say
-from s4d_torch.cli.parsing import Switch, UsageError
-from s4d_torch.cli.summary import count, method_name, model_line, signature_line
-from s4d_torch.cli.timescales import QUANTILES, Spectrum, save_picture, spectra
-from s4d_torch.nn.method import Method
-from s4d_torch.nn.ssm import SSM
+from s4d_torch.explore.timescales import QUANTILES, Timescales, layer_timescales, save_timescales
 from s4d_torch.paper.figures import FORMATS
 from s4d_torch.training import METRICS, Run
 from s4d_torch.training.build import build_model
+from s4d_torch.training.describe import (
+    describe_method,
+    describe_model,
+    describe_signature,
+    parameters_by_kind,
+    plural,
+)
 from s4d_torch.training.run_folder import ENVIRONMENT
 
 WIDTH = 7
@@ -38,11 +40,9 @@ class Info:
     stand those before training.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_folder: RunPath
     """the folder that 's4d train' made"""
-    plot: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: no picture)")
-    ] = None
+    plot: Annotated[Path | None, shown("FILE", "no picture")] = None
     """draw timescales and frequencies into a .png, .svg or .pdf file"""
     json: Switch = False
     """print a JSON object"""
@@ -53,27 +53,30 @@ class Info:
                 f"--plot must end in one of {', '.join(FORMATS)}; got {self.plot.name!r}"
             )
         run = Run.load(self.run_folder)
-        start, trained = (spectra(m) for m in (build_model(run.config, run.signature), run.model))
+        start = layer_timescales(build_model(run.config, run.signature))
+        trained = layer_timescales(run.model)
         if self.json:
             print(as_json(described(run, start, trained)))
         else:
             _show(run, console)
             if trained:
-                _show_spectra(run, start, trained, console)
+                _show_timescales(run, start, trained, console)
         if self.plot is not None:
             if not trained:
                 raise UsageError(f"--plot: {run.folder} has no state spaces to draw")
             length, rate = run.signature.length, run.signature.sample_rate
-            save_picture(start, trained, self.plot, length=length, sample_rate=rate)
+            save_timescales(start, trained, self.plot, length=length, sample_rate=rate)
             if not self.json:
                 say(console, f"wrote {self.plot}")
 
 
-def described(run: Run, start: Sequence[Spectrum], trained: Sequence[Spectrum]) -> dict[str, Any]:
+def described(
+    run: Run, start: Sequence[Timescales], trained: Sequence[Timescales]
+) -> dict[str, Any]:
     """All that the command shows, as data."""
 
-    def measured(spectrum: Spectrum) -> dict[str, Any]:
-        return {name: spectrum.quantiles(name) for name in MEASURES}
+    def measured(layer: Timescales) -> dict[str, Any]:
+        return {name: layer.quantiles(name) for name in MEASURES}
 
     return {
         "run": str(run.folder),
@@ -90,66 +93,34 @@ def described(run: Run, start: Sequence[Spectrum], trained: Sequence[Spectrum]) 
     }
 
 
-def parameters_by_kind(model: nn.Module) -> dict[str, int]:
-    """Trainable numbers by what they are for."""
-    counts: dict[str, int] = {}
-    for name, module in model.named_modules():
-        own = sum(p.numel() for p in module.parameters(recurse=False) if p.requires_grad)
-        if own:
-            kind = _kind(name, module)
-            counts[kind] = counts.get(kind, 0) + own
-    return counts
-
-
-def _kind(name: str, module: nn.Module) -> str:
-    if isinstance(module, SSM):
-        return "state spaces (A, B, C, D, dt)"
-    outer = name.partition(".")[0]
-    if outer in ("encoder", "decoder"):
-        return outer
-    if "norm" in type(module).__name__.lower():
-        return "norms"
-    return "mixing of features" if outer == "blocks" else type(module).__name__
-
-
 def _show(run: Run, console: Console) -> None:
     config = run.config
-    say(console, f"task       {config.task}: {signature_line(run.signature)}")
-    say(console, f"model      {model_line(config, run.model)}")
+    say(console, f"task       {config.task}: {describe_signature(run.signature)}")
+    say(console, f"model      {describe_model(config, run.model)}")
     if config.model.architecture == "ssm":
-        say(console, f"method     {_method_line(config.method)}")
+        say(console, f"method     {describe_method(config.method)}")
     say(console, f"training   {_training_line(run)}")
     if run.summary:
         scores = (f"{name} {METRICS[name].show(x)}" for name, x in run.summary["test"].items())
         say(console, f"test       {', '.join(scores)}")
     if made := _environment(run):
         say(console, f"made with  {made}")
-    table = _table("part", "parameters", title="Parameters")
+    table = plain_table("part", "parameters", title="Parameters", pad_edge=False)
     for kind, number in parameters_by_kind(run.model).items():
         table.add_row(kind, f"{number:,}")
     table.columns[1].justify = "right"
     console.print(table)
 
 
-def _method_line(method: Method) -> str:
-    base = Method()
-    changed = [
-        f"{field.name}={value}"
-        for field in fields(method)
-        if (value := getattr(method, field.name)) != getattr(base, field.name)
-    ]
-    return ": ".join(filter(None, (method_name(method), ", ".join(changed))))
-
-
 def _training_line(run: Run) -> str:
     training, done = run.config.training, run.summary
-    epochs = f"{len(run.rows)} of {count(training.epochs, 'epoch')}"
+    epochs = f"{len(run.rows)} of {plural(training.epochs, 'epoch')}"
     if not done:
         return f"{epochs}, not finished; seed {training.seed}"
     name = done["metric"]
     best = METRICS[name].show(done["validation"])
     return (
-        f"{epochs}, {count(done['steps'], 'step')}, {amount(done['seconds'])}, seed "
+        f"{epochs}, {plural(done['steps'], 'step')}, {amount(done['seconds'])}, seed "
         f"{training.seed}; best validation {name} {best} after epoch {done['best_epoch']}"
     )
 
@@ -164,11 +135,11 @@ def _environment(run: Run) -> str:
     return f"s4d-torch {made['s4d_torch']}{commit}, torch {made['torch']}, {made['platform']}"
 
 
-def _show_spectra(
-    run: Run, start: Sequence[Spectrum], trained: Sequence[Spectrum], console: Console
+def _show_timescales(
+    run: Run, start: Sequence[Timescales], trained: Sequence[Timescales], console: Console
 ) -> None:
     rate = run.signature.sample_rate
-    table = _table(title="Timescales and frequencies")
+    table = plain_table(title="Timescales and frequencies", pad_edge=False)
     table.add_column("layer", no_wrap=True)
     levels = "".join(f"{level:>{WIDTH}.0%}" for level in QUANTILES)
     heads = {"step size dt": "", "time const. (samples)": "(ms)", "cycles per sample": "(Hz)"}
@@ -176,8 +147,8 @@ def _show_spectra(
         below = f"\n{unit}" if rate is not None else ""
         table.add_column(f"{head}{below}\n{levels}", no_wrap=True)
     for i, both in enumerate(zip(start, trained, strict=True), start=1):
-        for name, spectrum in zip(("start", "trained"), both, strict=True):
-            dt, times, turns = (spectrum.quantiles(measure) for measure in MEASURES)
+        for name, layer in zip(("start", "trained"), both, strict=True):
+            dt, times, turns = (layer.quantiles(measure) for measure in MEASURES)
             cells = [_range(times), _range(turns)]
             if rate is not None:
                 cells[0] += "\n" + _range([1000 * x / rate for x in times])
@@ -197,8 +168,3 @@ def _short(x: float) -> str:
     if x >= 10:
         return f"{x:.0f}" if x < 1e5 else f"{x:.0e}"
     return f"{x:.2g}" if x >= 1e-4 or x == 0 else f"{x:.0e}"
-
-
-def _table(*columns: str, title: str) -> Table:
-    shape: dict[str, Any] = {"box": box.SIMPLE, "padding": (0, 1, 0, 0), "pad_edge": False}
-    return Table(*columns, title=title, title_justify="left", **shape)

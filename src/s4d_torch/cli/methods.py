@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.nn.method import METHODS, STRUCTURES
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
@@ -28,7 +28,8 @@ class Methods:
 
 def methods_table() -> Table:
     """Table 1: one row for each registered method."""
-    table = _table("method", *COLUMNS, title="Methods (Table 1 of the paper)")
+    title = "Methods (Table 1 of the paper)"
+    table = plain_table("method", *COLUMNS, title=title, title_style="bold")
     for name, method in METHODS.items():
         table.add_row(name, *(_show(getattr(method, column)) for column in COLUMNS))
     return table
@@ -36,7 +37,7 @@ def methods_table() -> Table:
 
 def choices_table() -> Table:
     """Each choice by its name, and what it goes together with."""
-    table = _table("choice", "values", "goes with", title="Choices")
+    table = plain_table("choice", "values", "goes with", title="Choices", title_style="bold")
     table.add_row("structure", ", ".join(STRUCTURES), "")
     for name, rule in KERNELS.items():
         needs = [f"structure {' or '.join(rule.structures)}"]
@@ -52,17 +53,7 @@ def choices_table() -> Table:
     return table
 
 
-def _table(*columns: str, title: str) -> Table:
-    # without vertical lines and with narrow gaps Table 1 fits into 80 columns
-    return Table(
-        *columns,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE,
-        padding=(0, 1, 0, 0),
-    )
-
-
 def _show(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,17 +11,18 @@ from typing import Annotated, Any
 import torch
 import tyro
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-from s4d_torch.cli.parsing import CommandError, Switch, UsageError
-from s4d_torch.cli.stream_display import Changing, Json, Lines
-from s4d_torch.cli.stream_session import Session
-from s4d_torch.cli.stream_sources import Format, Source, sound_file, standard_input
+from s4d_torch.cli.common.options import RunPath, Switch, check_options, shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
+from s4d_torch.cli.display import as_json, say
+from s4d_torch.cli.predict import load_predictor
+from s4d_torch.deploy.inference import describe_rate, relative_rate, runner_up
+from s4d_torch.deploy.stream.session import StreamSession
+from s4d_torch.deploy.stream.sources import ChunkSource, Format, sound_file, standard_input
 from s4d_torch.deploy.stream.stream import Stream as LiveStream
 from s4d_torch.training import Run
-
-
-def _shown(metavar: str, default: str) -> Any:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclass(frozen=True)
@@ -32,28 +34,28 @@ class Stream:
     so far. Ctrl-C ends the stream; then, as at its end, comes a summary.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_folder: RunPath
     """the folder that 's4d train' made, of a model that is not bidirectional"""
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")] = "-"
     """a sound file (.wav, .flac, .ogg), or - for standard input"""
     format: Format = "numbers"
     """of standard input: a line of numbers for each sample; raw samples of 16 bits, or of float32
     with full scale at 1, little endian, channels in turn; or bytes of text"""
-    sample_rate: Annotated[float | None, _shown("HZ", "that of the run")] = None
+    sample_rate: Annotated[float | None, shown("HZ", "that of the run")] = None
     """samples per second of standard input"""
-    rate: Annotated[float | None, _shown("FLOAT", "by the sampling rates")] = None
+    rate: Annotated[float | None, shown("FLOAT", "by the sampling rates")] = None
     """samples of the training data that one sample stands for: 2 for half the sampling rate"""
-    chunk: Annotated[int | None, _shown("SAMPLES", "10 ms of sound, else 1")] = None
+    chunk: Annotated[int | None, shown("SAMPLES", "10 ms of sound, else 1")] = None
     """samples that are waited for and computed together"""
-    every: Annotated[int | None, _shown("SAMPLES", "10 results per second, else each chunk")] = None
+    every: Annotated[int | None, shown("SAMPLES", "10 results per second, else each chunk")] = None
     """how often a result is shown"""
-    restart: Annotated[int | None, _shown("SAMPLES", "never")] = None
+    restart: Annotated[int | None, shown("SAMPLES", "never")] = None
     """begin again after so many samples: an answer for each second, not for all time"""
     fast: Switch = False
     """read a sound file as fast as it can be computed"""
-    restore: Annotated[Path | None, _shown("FILE", "none")] = None
+    restore: Annotated[Path | None, shown("FILE", "none")] = None
     """go on where the stream of this snapshot was"""
-    snapshot: Annotated[Path | None, _shown("FILE", "none")] = None
+    snapshot: Annotated[Path | None, shown("FILE", "none")] = None
     """where the state is written at the end"""
     threads: int = 1
     """threads of the computation"""
@@ -62,11 +64,7 @@ class Stream:
 
     def run(self, console: Console) -> None:
         self._check()
-        run = Run.load(self.run_folder)
-        if run.signature.kind == "generation":
-            raise CommandError(
-                f"{self.run_folder} predicts the next symbol of a sequence; use 's4d generate'"
-            )
+        run = load_predictor(self.run_folder)
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
@@ -75,14 +73,8 @@ class Stream:
             torch.set_num_threads(before)
 
     def _check(self) -> None:
-        for name in ("chunk", "every", "restart", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} must be at least 1, got {value}")
-        for name in ("rate", "sample_rate"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}")
+        counts, rates = ["chunk", "every", "restart", "threads"], ["rate", "sample_rate"]
+        check_options(self, at_least_one=counts, above_zero=rates)
         if self.source != "-":
             if self.format != "numbers" or self.sample_rate is not None:
                 raise UsageError("--format and --sample-rate are for standard input, not for files")
@@ -92,9 +84,9 @@ class Stream:
     def _run(self, run: Run, console: Console) -> None:
         stream = _stream(run)
         source = self._source(run)
-        rate = self._rate(source, run)
+        rate = self.rate or relative_rate(run.signature, source.sample_rate)
         stream.rate = rate
-        session = Session(run, stream, source, self.every, self.restart)
+        session = StreamSession(run, stream, source, self.every, self.restart)
         session.warm_up()
         if self.restore is not None:
             stream.restore(self.restore)
@@ -103,11 +95,11 @@ class Stream:
                     f"{self.restore} is of a stream with rate {stream.rate:g}, this one has "
                     f"{rate:g}; give --rate {stream.rate:g} to go on with it"
                 )
-        display = Json(console) if self.json else _display(console)
+        display = self._display(console)
         if rate != 1:
-            display.message(_rate_line(source, run, rate))
+            display.message(describe_rate(rate, run.signature, source.sample_rate))
         try:
-            interrupted = session.follow(display, paced=source.is_file and not self.fast)
+            interrupted = session.follow(display.result, paced=source.is_file and not self.fast)
             if self.snapshot is not None:
                 stream.snapshot(self.snapshot)
         finally:
@@ -115,18 +107,18 @@ class Stream:
         where = None if self.snapshot is None else str(self.snapshot)
         display.end({**session.summary(), "interrupted": interrupted, "snapshot": where})
 
-    def _source(self, run: Run) -> Source:
+    def _source(self, run: Run) -> ChunkSource:
         if self.source != "-":
             return sound_file(Path(self.source), run.signature, self.chunk)
-        return standard_input(
-            sys.stdin.buffer, self.format, run.signature, self.chunk, self.sample_rate
-        )
+        with misuse():  # of --format; what is wrong within comes as it is read
+            return standard_input(
+                sys.stdin.buffer, self.format, run.signature, self.chunk, self.sample_rate
+            )
 
-    def _rate(self, source: Source, run: Run) -> float:
-        trained = run.signature.sample_rate
-        if self.rate is not None or source.sample_rate is None or trained is None:
-            return self.rate or 1.0
-        return trained / source.sample_rate
+    def _display(self, console: Console) -> ResultLines:
+        if self.json:
+            return ResultObjects(console)
+        return ChangingLine(console) if console.is_terminal else ResultLines(console)
 
 
 def _stream(run: Run) -> LiveStream:
@@ -141,12 +133,86 @@ def _stream(run: Run) -> LiveStream:
         raise CommandError(f"{run.folder}: {error}") from error
 
 
-def _display(console: Console) -> Lines:
-    return Changing(console) if console.is_terminal else Lines(console)
+# ---- what is shown ----------------------------------------------------------------------------
 
 
-def _rate_line(source: Source, run: Run, rate: float) -> str:
-    actual, trained = source.sample_rate, run.signature.sample_rate
-    if actual is None or trained is None or rate != trained / actual:
-        return f"computed with rate {rate:g}"
-    return f"at {actual:g} Hz, trained at {trained:g} Hz; computed with rate {rate:g}"
+class ResultLines:
+    """A line for each result."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._latest = ""
+
+    def message(self, text: str) -> None:
+        say(self.console, text)
+
+    def result(self, found: Mapping[str, Any], last: bool) -> None:
+        """``last`` of its stream, or of the part after which the stream begins again."""
+        line = result_line(found)
+        if line != self._latest:  # the last one may have been shown before it was known to be
+            say(self.console, line)
+        self._latest = line
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        for line in summary_lines(summary):
+            say(self.console, line)
+
+    def close(self) -> None:
+        pass
+
+
+class ChangingLine(ResultLines):
+    """One line that changes; what is final stays above it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self.live.start()
+
+    def result(self, found: Mapping[str, Any], last: bool) -> None:
+        if last:
+            super().result(found, last)
+        else:
+            self.live.update(Text(result_line(found), no_wrap=True), refresh=True)
+
+    def close(self) -> None:
+        self.live.stop()
+
+
+class ResultObjects(ResultLines):
+    """A JSON object for each result and one at the end."""
+
+    def message(self, text: str) -> None:
+        pass
+
+    def result(self, found: Mapping[str, Any], last: bool) -> None:
+        print(as_json({"event": "result", "last": last, **found}), flush=True)
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        print(as_json({"event": "end", **summary}), flush=True)
+
+
+def result_line(found: Mapping[str, Any]) -> str:
+    """``1.20 s  yes 93.1%  (no 3.2%)``, or ``1200  0.25``."""
+    at = f"{found['at']}" if found["seconds"] is None else f"{found['seconds']:.2f} s"
+    if "value" in found:
+        return f"{at:>10}  {found['value']:.5g}"
+    second = runner_up(found)
+    after = "" if second is None else f"  ({second[0]} {second[1]:.1%})"
+    return f"{at:>10}  {found['class']} {found['probability']:.1%}{after}"
+
+
+def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    seconds = summary["seconds"]
+    heard = f"{summary['at']} samples" + ("" if seconds is None else f", {seconds:.2f} s")
+    stopped = "; stopped by the user" if summary["interrupted"] else ""
+    lines = [f"{heard}, in {summary['chunks']} chunks of {summary['chunk']}{stopped}"]
+    if summary["chunks"]:
+        times = summary["latency_ms"]
+        lines.append("latency  " + "  ".join(f"{k} {v:.3g} ms" for k, v in times.items()))
+        each = f"{1e6 * summary['computing_seconds'] / summary['at']:.3g} us per sample"
+        factor = summary["real_time_factor"]
+        lines.append(each if factor is None else f"real-time factor {factor:.3g}, {each}")
+    if summary["snapshot"]:
+        lines.append(f"the state is in {summary['snapshot']}")
+    return lines

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
 
 import tyro
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from s4d_torch.cli.common.options import DataDir, data_folder
+from s4d_torch.cli.common.parsing import explanations, misuse
+from s4d_torch.cli.common.tables import plain_table
 from s4d_torch.cli.display import say
-from s4d_torch.cli.parsing import DataDir, UsageError, explanations
-from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task, default_root
+from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task
 from s4d_torch.training.config import PRESETS
 
 OURS = "S4D-LegS"  # the paper's main row
@@ -30,17 +30,14 @@ class Tasks:
     """where data is looked for"""
 
     def run(self, console: Console) -> None:
-        root = default_root() if self.data_dir is None else self.data_dir.expanduser()
-        folder = DataFolder(root, download=False)
+        folder = data_folder(self.data_dir, download=False)
         if not self.name:
             console.print(tasks_table(folder))
             say(console, f"{OURS}: the paper's result, accuracy in % or RMSE")
-            say(console, f"here: in {root}; 's4d tasks NAME' shows all about a task")
+            say(console, f"here: in {folder.root}; 's4d tasks NAME' shows all about a task")
             return
-        try:
+        with misuse():
             task = TASKS[self.name]
-        except KeyError as error:
-            raise UsageError(str(error)) from error
         show_task(task, folder, console)
 
 
@@ -51,7 +48,7 @@ def tasks_list() -> str:
 
 
 def tasks_table(folder: DataFolder) -> Table:
-    table = _table(title="Tasks")
+    table = plain_table(title="Tasks")
     table.add_column("name", no_wrap=True)
     table.add_column("length", justify="right")
     table.add_column(OURS, justify="right", no_wrap=True)
@@ -111,36 +108,30 @@ def _source_notes(source: Source) -> str:
 def _presets_table(task: Task[Any]) -> Table:
     rows = {"small": task.small, "paper": task.paper}
     chosen = {name: row for name in sorted(PRESETS, reverse=True) if (row := rows.get(name))}
-    table = _table("setting", *chosen, title="Presets (--preset)")
+    table = plain_table("setting", *chosen, title="Presets (--preset)")
     for field in fields(Hyperparameters):
         table.add_row(field.name, *(str(getattr(row, field.name)) for row in chosen.values()))
     return table
 
 
 def _options_table(task: Task[Any]) -> Table:
-    table = _table("option", "default", "what it does", title="Options of the data")
-    for name, default, text in _options(task):
-        table.add_row(f"--data.{name.replace('_', '-')}", escape(default), escape(text))
-    return table
-
-
-def _options(task: Task[Any]) -> Iterator[tuple[str, str, str]]:
+    table = plain_table("option", "default", "what it does", title="Options of the data")
     said = explanations(task.options)
     for field in fields(task.options):
-        default = "(needed)" if field.default is MISSING else _shown(field.default)
-        yield field.name, default, said.get(field.name, "").replace("\n", " ")
+        flag, value = f"--data.{field.name.replace('_', '-')}", field.default
+        default = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        default = "(needed)" if value is MISSING else default
+        text = said.get(field.name, "").replace("\n", " ")
+        table.add_row(flag, escape(default), escape(text))
+    return table
 
 
 def _published_table(task: Task[Any]) -> Table:
     unit = "accuracy in %" if task.metric == "accuracy" else task.metric
-    table = _table("model", unit, title="Published results")
+    table = plain_table("model", unit, title="Published results")
     for model, result in task.published.items():
         table.add_row(escape(model), f"{result:g}")
     return table
-
-
-def _table(*columns: str, title: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
 
 
 def _presence(task: Task[Any], folder: DataFolder) -> str:
@@ -153,7 +144,3 @@ def _presence(task: Task[Any], folder: DataFolder) -> str:
 
 def _result(task: Task[Any], value: float) -> str:
     return f"{value:.2f}" if task.metric == "accuracy" else f"{value:g}"
-
-
-def _shown(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

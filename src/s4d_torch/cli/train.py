@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,31 +10,41 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
-from s4d_torch.cli import estimate
-from s4d_torch.cli.display import Final, Json, Lines, Live, TensorBoard, say
-from s4d_torch.cli.parsing import (
-    CommandError,
+from s4d_torch.cli.common.options import (
     DataDir,
+    Device,
     Switch,
+    check_options,
+    data_folder,
+    load_data,
+    shown,
+    task_and_options,
+)
+from s4d_torch.cli.common.parsing import (
+    CommandError,
     UsageError,
     blame,
     changes,
     is_first_process,
+    misuse,
     parse,
     take_positional,
     value_of,
 )
-from s4d_torch.cli.summary import data_line, model_line
+from s4d_torch.cli.common.tables import plain_table
+from s4d_torch.cli.display import Final, Json, Lines, Live, TensorBoard, amount, as_json, say
 from s4d_torch.cli.tasks import tasks_list
-from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source, default_root, find_task
+from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source
 from s4d_torch.nn.method import METHODS
 from s4d_torch.training import METRICS, Config, default_config, train_on
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
-from s4d_torch.training.distributed import local_device
+from s4d_torch.training.describe import describe_data, describe_model, plural
+from s4d_torch.training.estimate import estimate_cost
 from s4d_torch.training.reporter import Reporter, Reporters
-from s4d_torch.training.run import default_folder, keep_freed_memory, load_dataset
+from s4d_torch.training.run import default_folder, keep_freed_memory
 from s4d_torch.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -53,10 +63,6 @@ SHORT = {
 }
 
 
-def _shown(metavar: str, default: str) -> Any:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
-
-
 @dataclass(frozen=True)
 class Train:
     """Train a model on a task and test it.
@@ -72,17 +78,17 @@ class Train:
     takes the paper's where it has the task"""
     base: Base = "s4d"
     """the row of Table 1 that the method starts from; step sizes and direction stay the task's"""
-    out: Annotated[Path | None, _shown("FOLDER", "runs/TASK-..., one for each setting")] = None
+    out: Annotated[Path | None, shown("FOLDER", "runs/TASK-..., one for each setting")] = None
     """the folder of the run: settings, scores, checkpoints and weights"""
     data_dir: DataDir = None
     """where data is, or is downloaded to"""
-    mirror: Annotated[str | None, _shown("URL", "the official addresses")] = None
+    mirror: Annotated[str | None, shown("URL", "the official addresses")] = None
     """another address to download files of the same names from"""
     offline: Switch = False
     """download nothing; say what is missing"""
-    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
+    device: Device = "auto"
     """cpu, cuda, cuda:1, mps, ...; auto takes a GPU of CUDA if there is one"""
-    threads: Annotated[int | None, _shown("INT", "as torch decides")] = None
+    threads: Annotated[int | None, shown("INT", "as torch decides")] = None
     """threads of each process on the CPU"""
     checkpoint_minutes: float = 5.0
     """time between two checkpoints within an epoch; each epoch ends with one too"""
@@ -125,22 +131,22 @@ class Train:
         config, task = self.config, TASKS[self.config.task]
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        root = default_root() if self.data_dir is None else self.data_dir.expanduser()
-        folder = DataFolder(root, not self.offline, self.mirror)
+        folder = data_folder(self.data_dir, download=not self.offline, mirror=self.mirror)
         out = default_folder(config) if self.out is None else self.out
         if self.dry_run:
             if is_first_process():
-                estimate.show(config, folder, self.device, out, console, json=self.json)
+                self._show_cost(folder, out, console)
             return
         keep_freed_memory()
         RunFolder(out).check(config)
-        dataset = load(config, folder)
-        check_metric(config, dataset)
+        dataset = load_data(config, folder)
+        with misuse("--training.metric: "):
+            config.metric(dataset.signature.kind)
         if not (self.quiet or self.json):
             model = build_model(config, dataset.signature)
             say(console, f"task   {task.name}: {task.summary}")
-            say(console, f"data   {data_line(dataset)}")
-            say(console, f"model  {model_line(config, model)}")
+            say(console, f"data   {describe_data(dataset)}")
+            say(console, f"model  {describe_model(config, model)}")
             if self.preset == "auto" and task.paper is not None:
                 say(console, "preset paper, its hyper-parameters; --preset small is for a laptop")
             say(console, f"run    {out}")
@@ -159,13 +165,30 @@ class Train:
                 reporter=self._reporter(console, out),
             )
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not _is_out_of_memory(error):
                 raise
             reason = (str(error).splitlines() or ["of the machine"])[0]
             raise CommandError(
                 f"there is not enough memory ({reason}); a smaller --training.batch-size with "
                 "--optimizer.accumulate needs less"
             ) from error
+
+    def _show_cost(self, folder: DataFolder, out: Path, console: Console) -> None:
+        """A table of what the run is and takes; only prepared data may be written, for later."""
+        assert self.config is not None
+        found = estimate_cost(self.config, folder, self.device)
+        if self.json:
+            print(as_json(found))
+            return
+        table = plain_table("", "", show_header=False, title="Dry run", padding=(0, 1))
+        for name, text in _cost_rows(self.config, out, found):
+            table.add_row(name, escape(text))
+        console.print(table)
+        speed = f"about {amount(found['seconds_per_step'])} per step"
+        if found["seconds_per_epoch"] is not None:
+            epoch, total = (amount(found[name]) for name in ("seconds_per_epoch", "seconds"))
+            speed = f"about {epoch} per epoch, {total} for all"
+        say(console, f"{speed}, {_bytes(found['peak_bytes'])}")
 
     def _reporter(self, console: Console, out: Path) -> Reporter:
         reporter: Reporter
@@ -180,19 +203,15 @@ class Train:
         return reporter
 
     def _check(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"--threads must be at least 1, got {self.threads}")
+        check_options(self, at_least_one=["threads"])
         if not self.checkpoint_minutes >= 0:
             raise UsageError(
                 f"--checkpoint-minutes must not be negative, got {self.checkpoint_minutes}"
             )
         if self.quiet and self.json:
             raise UsageError("--quiet and --json: choose one of them")
-        check_device(self.device)
-        try:
+        with misuse("--mirror: "):
             Source("https://example.org/file").address(self.mirror)
-        except ValueError as error:
-            raise UsageError(f"--mirror: {error}") from error
 
 
 def _without_task(arguments: Sequence[str]) -> Train:
@@ -205,48 +224,12 @@ def _without_task(arguments: Sequence[str]) -> Train:
         raise
 
 
-def load(config: Config, folder: DataFolder) -> Dataset:
-    """The data of a config; what is wrong with a user's file is no error of the program's."""
-    try:
-        return load_dataset(TASKS[config.task], config.data, config, folder)
-    except TypeError as error:
-        raise CommandError(str(error)) from error
-
-
-def is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether the memory of the machine or of a GPU was too small; torch has a type for the GPU."""
     full = ("can't allocate memory", "not enough memory")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         text in str(error) for text in full
     )
-
-
-def check_metric(config: Config, dataset: Dataset) -> None:
-    try:
-        config.metric(dataset.signature.kind)
-    except ValueError as error:
-        raise UsageError(f"--training.metric: {error}") from error
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that is not there."""
-    try:
-        device = local_device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"--device {name}: {reason}; use cpu, or leave it out") from error
-
-
-def found_task(name: str) -> tuple[Any, Any]:
-    """A task and its options by name or by path, which a run remembers in full."""
-    try:
-        path = Path(name).expanduser()
-        return find_task(name if name in TASKS or not path.exists() else str(path.resolve()))
-    except OSError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def _expand(argument: str) -> str:
@@ -256,13 +239,10 @@ def _expand(argument: str) -> str:
 
 def _start(name: str, arguments: Sequence[str]) -> Config:
     """The settings of a task with the preset and the base that the arguments name."""
-    task, options = found_task(name)
+    task, options = task_and_options(name)
     preset, base = value_of("--preset", arguments), value_of("--base", arguments)
-    try:
-        # one that does not exist is left for the parser to refuse
+    with misuse("--preset: "):  # one that does not exist is left for the parser to refuse
         config = default_config(task, preset if preset in PRESETS else None, **vars(options))
-    except ValueError as error:
-        raise UsageError(f"--preset: {error}") from error
     kept = {name: getattr(config.method, name) for name in ("dt_min", "dt_max", "bidirectional")}
     start = METHODS.get(base or "", METHODS["s4d"])
     return replace(config, method=start.replace(**kept))
@@ -280,3 +260,33 @@ def _check_model(config: Config, default: Config) -> None:
         parts = ("model", "method")
         flags = (changes(part, getattr(config, part), getattr(default, part)) for part in parts)
         raise blame(error, [flag for each in flags for flag in each]) from error
+
+
+def _cost_rows(config: Config, out: Path, found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    training, optimizer = config.training, config.optimizer
+    batches = plural(optimizer.accumulate, "batch", "batches")
+    threads = plural(found["threads"], "thread")
+    steps = "unknown without the data"
+    if found["steps"] is not None:
+        steps = f"{found['steps_per_epoch']:,} per epoch, {found['steps']:,} in all"
+    return [
+        ("task", f"{config.task}: {TASKS[config.task].summary}"),
+        ("data", found["data"]),
+        ("model", found["model"]),
+        ("state spaces", f"{found['ssm_parameters']:,} of {found['parameters']:,} parameters"),
+        ("length", f"{found['length']:,}"),
+        ("batch", f"{training.batch_size}, {batches} a step"),
+        ("epochs", str(training.epochs)),
+        ("steps", steps),
+        ("learning rate", f"{optimizer.lr:g}, {optimizer.schedule}"),
+        ("device", f"{found['device']}, {threads}, {training.precision}"),
+        ("run", str(out)),
+        ("a step takes", amount(found["seconds_per_step"])),
+        ("memory", f"{_bytes(found['peak_bytes'])} at the peak of the process"),
+    ]
+
+
+def _bytes(number: int | None) -> str:
+    if number is None:
+        return "unknown memory"
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"

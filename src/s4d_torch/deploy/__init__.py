@@ -1,12 +1,30 @@
-"""Trained models elsewhere: live streams, exports, the Hub, weights from the official code."""
+"""Trained models in use: live streams, exports, the Hub, new data, weights of the official code.
 
-from s4d_torch.deploy.export.export import Exported, ExportMismatchError, export_model
-from s4d_torch.deploy.export.quantize import quantized
-from s4d_torch.deploy.hub import HubSequenceModel, push_to_hub
-from s4d_torch.deploy.official.files import load_layer, read_official, save_layer
-from s4d_torch.deploy.official.layer import from_official
-from s4d_torch.deploy.official.model import from_official_model
-from s4d_torch.deploy.stream.stream import Stream, Streams
+Exports and the Hub, which load much that streams do without, are imported when first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from s4d_torch.deploy.official import (
+    from_official,
+    from_official_model,
+    load_layer,
+    read_official,
+    save_layer,
+)
+from s4d_torch.deploy.stream import Stream, Streams
+
+if TYPE_CHECKING:
+    from s4d_torch.deploy.export.export import Exported, ExportMismatchError, export_model
+    from s4d_torch.deploy.export.quantize import quantized
+    from s4d_torch.deploy.hub import HubSequenceModel, push_to_hub
+
+_LATER = {
+    "export.export": ("export_model", "Exported", "ExportMismatchError"),
+    "export.quantize": ("quantized",),
+    "hub": ("HubSequenceModel", "push_to_hub"),
+}
 
 __all__ = [
     "Stream",
@@ -23,3 +41,14 @@ __all__ = [
     "read_official",
     "save_layer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,14 +1,22 @@
-"""A foreign state dict, taken tensor by tensor: every key is used, or named in an error."""
+"""What the official code's weights show, and its options, which they do not.
+
+A foreign state dict is taken tensor by tensor: every key is used, or named in an error.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid, softplus
+
+from s4d_torch._registry import unknown
+from s4d_torch.nn import validate
+from s4d_torch.ssm.constraint import FLOOR
 
 T = TypeVar("T")
 
@@ -29,7 +37,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fact:
     """One thing known of a model; ``source`` is weights, given or assumed."""
 
     what: str
@@ -38,19 +46,19 @@ class Finding:
 
 
 @dataclass
-class Findings:
+class Facts:
     """What was recognised, in the order it was."""
 
-    rows: list[Finding] = field(default_factory=list)
+    rows: list[Fact] = field(default_factory=list)
 
     def found(self, what: str, value: object) -> None:
         """Note what the weights themselves show."""
-        self.rows.append(Finding(what, _shown(value), "weights"))
+        self.rows.append(Fact(what, _shown(value), "weights"))
 
     def choose(self, what: str, given: T | None, default: T) -> T:
         """The value of an option, noted as given or assumed."""
         value = default if given is None else given
-        self.rows.append(Finding(what, _shown(value), "assumed" if given is None else "given"))
+        self.rows.append(Fact(what, _shown(value), "assumed" if given is None else "given"))
         return value
 
 
@@ -81,9 +89,13 @@ class Weights:
         start = len(self.prefix)
         return [name[start:] for name in self.tensors if name.startswith(self.prefix)]
 
+    def stored(self, name: str) -> Tensor:
+        """A tensor as it is, not counted as used."""
+        return self.tensors[self.prefix + name]
+
     def dtype(self, name: str) -> torch.dtype:
         """float64 if the tensor is, else float32: half precision is for storage only."""
-        double = self.tensors[self.prefix + name].dtype == torch.float64
+        double = self.stored(name).dtype == torch.float64
         return torch.float64 if double else torch.float32
 
     def take(self, name: str, shape: tuple[int | None, ...], words: str) -> Tensor:
@@ -140,3 +152,95 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
+
+
+# -- options ----------------------------------------------------------------------------------
+
+Disc = Literal["zoh", "bilinear", "dss"]
+Transform = Literal["exp", "relu", "none", "sigmoid", "softplus"]
+Activation = Literal["gelu", "relu", "silu", "swish", "tanh", "id", "identity", "linear"]
+FinalActivation = Literal["glu", "id", "identity", "linear"]
+Pooling = Literal["mean", "last", "none"]
+
+TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": torch.exp,
+    "relu": lambda raw: raw.relu() + FLOOR,
+    "none": lambda raw: raw,
+    "sigmoid": torch.sigmoid,
+    "softplus": softplus,
+}
+# the logarithm without a detour, where there is one
+LOG_TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda raw: raw,
+    "sigmoid": logsigmoid,
+}
+CONSTRAINT_OF = {"exp": "exp", "relu": "relu", "softplus": "softplus", "none": "identity"}
+ACTIVATION_OF = {"swish": "silu", "id": "none", "identity": "none", "linear": "none"}
+
+AnyOptions = TypeVar("AnyOptions", bound="LayerOptions")
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """Options of a layer, by their official names; None takes the official default."""
+
+    disc: Disc | None = None
+    """discretisation of a diagonal layer; officially zoh, in v3 bilinear"""
+    real_transform: Transform | None = None
+    """what -Re(A) is stored under (in v3 real_type); officially exp"""
+    imag_transform: Transform | None = None
+    """what -Im(A) is stored under; officially none"""
+    dt_transform: Transform | None = None
+    """what dt is stored under, as inv_dt; officially exp, but a whole model of v4 has to be told"""
+    dt_fast: bool = False
+    """dt is stored under sinh, too"""
+    bandlimit: float | None = None
+    """silence modes at or above this part of half the sampling rate"""
+    activation: Activation | None = None
+    """what follows the state space; officially gelu"""
+    final_act: FinalActivation | None = None
+    """what follows an output map of width d_model; id if not said (glu is known from its width)"""
+    l_max: int | None = None
+    """the length of the sequences that a layer with disc dss was trained on"""
+    l_kernel: int | None = None
+    """the length that C of an S4 layer is made for, where the weights do not hold it (v2)"""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            if getattr(self, name) is not None:
+                _check_option(name, getattr(self, name), hint)
+
+
+@dataclass(frozen=True)
+class ModelOptions(LayerOptions):
+    """Options of a whole model, by their official names; None takes the official default."""
+
+    pooling: Pooling | None = None
+    """the decoder's mode: mean (their pool; if not said), last, or none for an output per step"""
+    rescale: bool | None = None
+    """whether a language model multiplies its embedding by sqrt(d_model) (task lm)"""
+    prenorm: bool | None = None
+    """norm before each layer; only the model of their example.py does not show it"""
+
+
+def make_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
+    """The options from keyword arguments; an unknown name gets a suggestion."""
+    names = [option.name for option in fields(kind)]
+    for name in given:
+        if name not in names:
+            raise TypeError(unknown("option", name, names))
+    return kind(**given)
+
+
+def _check_option(name: str, value: Any, hint: Any) -> None:
+    """``hint`` is bool, or a choice, an integer or a number that may be None."""
+    kind = next((each for each in get_args(hint) if each is not type(None)), hint)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(unknown(name, value, get_args(kind)))
+    elif kind is bool:
+        validate.flag(name, value)
+    elif kind is int:
+        validate.positive_integer(name, value)
+    else:
+        validate.number(name, value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ Chunk = Any  # a tensor, a NumPy array, or numbers in a list
 
 
 @dataclass
-class Standing:
+class StreamPosition:
     """Where a stream is: its state is in ``step`` while chunks are small, else in ``state``."""
 
     rate: float = 1.0
@@ -41,6 +41,10 @@ class Standing:
     state: ModelState | None = None
     step: CompiledStep | None = None
     answer: Tensor | None = None  # the latest of a model that pools
+
+    def restarted(self) -> StreamPosition:
+        """The same stream before its first sample."""
+        return StreamPosition(self.rate)
 
 
 class Runner:
@@ -101,74 +105,78 @@ class Runner:
         u = torch.from_numpy(array)
         return u.to(self.dtype) if array.dtype.kind == "f" and not self.tokens else u
 
-    def push(self, standing: Standing, chunk: Tensor) -> Tensor:
+    def push(self, position: StreamPosition, chunk: Tensor) -> Tensor:
         """The answer: (d_output,) if the model pools, else (length, d_output)."""
         if not chunk.shape[1]:
-            return self._unchanged(standing)
-        return self._push_alike([standing], [chunk])[0]
+            return self._unchanged(position)
+        return self._push_alike([position], [chunk])[0]
 
-    def push_all(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
+    def push_all(
+        self, positions: Sequence[StreamPosition], chunks: Sequence[Tensor]
+    ) -> list[Tensor]:
         """An answer for each stream."""
         answers: dict[int, Tensor] = {}
         groups: dict[tuple[float, int], list[int]] = {}
-        for i, (standing, chunk) in enumerate(zip(standings, chunks, strict=True)):
+        for i, (position, chunk) in enumerate(zip(positions, chunks, strict=True)):
             length = chunk.shape[1]
             if length:  # streams are computed together if little of their batch is padding
-                groups.setdefault((standing.rate, length.bit_length()), []).append(i)
+                groups.setdefault((position.rate, length.bit_length()), []).append(i)
             else:
-                answers[i] = self._unchanged(standing)
+                answers[i] = self._unchanged(position)
         for members in groups.values():
-            found = self._push_alike([standings[i] for i in members], [chunks[i] for i in members])
+            found = self._push_alike([positions[i] for i in members], [chunks[i] for i in members])
             answers |= dict(zip(members, found, strict=True))
         return [answers[i] for i in range(len(chunks))]
 
-    def _push_alike(self, standings: list[Standing], chunks: list[Tensor]) -> list[Tensor]:
+    def _push_alike(self, positions: list[StreamPosition], chunks: list[Tensor]) -> list[Tensor]:
         """Chunks of one rate and about one length."""
         lengths = [chunk.shape[1] for chunk in chunks]
         if sum(lengths) >= self.enough and min(lengths) >= self.shortest:
-            answers = self._convolve(standings, chunks)
+            answers = self._convolve(positions, chunks)
         else:
-            answers = [self._step(*pair) for pair in zip(standings, chunks, strict=True)]
-        for standing, length, answer in zip(standings, lengths, answers, strict=True):
-            standing.samples += length
-            standing.answer = answer.clone() if self.pools else None
+            answers = [self._step(*pair) for pair in zip(positions, chunks, strict=True)]
+        for position, length, answer in zip(positions, lengths, answers, strict=True):
+            position.samples += length
+            position.answer = answer.clone() if self.pools else None
         return answers
 
-    def state(self, standing: Standing) -> ModelState:
+    def state(self, position: StreamPosition) -> ModelState:
         """The state of a stream; a copy, or one that is never changed in place."""
-        if standing.step is not None:
-            return standing.step.state
-        return standing.state or self.model.initial_state(1)
+        if position.step is not None:
+            return position.step.state
+        return position.state or self.model.initial_state(1)
 
-    def turn_to(self, standing: Standing, rate: float) -> None:
+    def turn_to(self, position: StreamPosition, rate: float) -> None:
         """From here on, samples are those of another sampling rate."""
         validate.sampling_rate(rate)
-        if rate != standing.rate:
-            standing.state, standing.step, standing.rate = self.state(standing), None, rate
+        if rate != position.rate:
+            position.state, position.step, position.rate = self.state(position), None, rate
 
-    def _unchanged(self, standing: Standing) -> Tensor:
+    def _unchanged(self, position: StreamPosition) -> Tensor:
         if not self.pools:
             return torch.empty(0, self.model.d_output, dtype=self.dtype, device=self.device)
-        if standing.answer is None:
+        if position.answer is None:
             raise ValueError("the chunk is empty and nothing came before it; push a sample first")
-        return standing.answer.clone()
+        return position.answer.clone()
 
-    def _step(self, standing: Standing, u: Tensor) -> Tensor:
-        if standing.step is None:
-            step = self._step_at(standing.rate).fork()
-            if standing.state is not None:
-                step.start(standing.state)
-            standing.step, standing.state = step, None
+    def _step(self, position: StreamPosition, u: Tensor) -> Tensor:
+        if position.step is None:
+            step = self._step_at(position.rate).fork()
+            if position.state is not None:
+                step.start(position.state)
+            position.step, position.state = step, None
         if u.shape[1] == 1:
-            y = standing.step.push(u[:, 0])
+            y = position.step.push(u[:, 0])
             return y[0] if self.pools else y
-        found = [standing.step.push_many(part)[0] for part in self._pieces(u)]
+        found = [position.step.push_many(part)[0] for part in self._pieces(u)]
         return found[-1][-1] if self.pools else torch.cat(found)
 
     @torch.no_grad()
-    def _convolve(self, standings: Sequence[Standing], chunks: Sequence[Tensor]) -> list[Tensor]:
+    def _convolve(
+        self, positions: Sequence[StreamPosition], chunks: Sequence[Tensor]
+    ) -> list[Tensor]:
         """Many streams as one ragged batch."""
-        states = [self.state(standing) for standing in standings]
+        states = [self.state(position) for position in positions]
         found: list[list[Tensor]] = [[] for _ in chunks]
         pieces = [list(self._pieces(chunk, len(chunks))) for chunk in chunks]
         for k in range(max(map(len, pieces))):
@@ -177,16 +185,16 @@ class Runner:
             lengths = torch.tensor([len(part) for part in parts], device=self.device)
             y, end = self.model(
                 nn.utils.rnn.pad_sequence(parts, batch_first=True),
-                _joined([states[i] for i in rows]),
+                joined([states[i] for i in rows]),
                 lengths=lengths if len(set(map(len, parts))) > 1 else None,
-                rate=standings[0].rate,
+                rate=positions[0].rate,
             )
             assert end is not None
             for row, (i, part) in enumerate(zip(rows, parts, strict=True)):
-                states[i] = end if len(rows) == 1 else _row(end, row)
+                states[i] = end if len(rows) == 1 else row_of(end, row)
                 found[i].append(y[row] if self.pools else y[row, : len(part)])
-        for standing, state in zip(standings, states, strict=True):
-            standing.state, standing.step = state, None
+        for position, state in zip(positions, states, strict=True):
+            position.state, position.step = state, None
         return [parts[-1].clone() if self.pools else torch.cat(parts) for parts in found]
 
     def _pieces(self, u: Tensor, streams: int = 1) -> Iterator[Tensor]:
@@ -201,11 +209,6 @@ class Runner:
         while len(self._steps) > RATES:
             self._steps.popitem(last=False)
         return self._steps[rate]
-
-
-def begin(standing: Standing) -> Standing:
-    """The same stream before its first sample."""
-    return replace(standing, samples=0, state=None, step=None, answer=None)
 
 
 def usual_crossover(model: SequenceModel) -> int:
@@ -231,7 +234,7 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _joined(states: Sequence[ModelState]) -> ModelState:
+def joined(states: Sequence[ModelState]) -> ModelState:
     if len(states) == 1:
         return states[0]
     layers = zip(*(state.layers for state in states), strict=True)
@@ -242,7 +245,7 @@ def _joined(states: Sequence[ModelState]) -> ModelState:
     )
 
 
-def _row(state: ModelState, row: int) -> ModelState:
+def row_of(state: ModelState, row: int) -> ModelState:
     """One sequence of a batch; copied, so that the batch does not live as long as it does."""
     part = slice(row, row + 1)
     return ModelState(

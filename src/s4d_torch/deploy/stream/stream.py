@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from s4d_torch.deploy.stream.files import read_streams, write_streams
-from s4d_torch.deploy.stream.runner import Chunk, Runner, Standing, begin
+from s4d_torch.deploy.stream.runner import Chunk, Runner, StreamPosition, row_of
+from s4d_torch.deploy.stream.snapshots import read_streams, write_streams
 from s4d_torch.nn import validate
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.state import ModelState
 
 Id = TypeVar("Id", bound=Hashable)
 Path = str | os.PathLike[str]
+NEVER = 2**62  # a crossover that no chunk reaches: all go through steps
 
 
 class Stream:
@@ -41,46 +43,44 @@ class Stream:
     ) -> None:
         validate.sampling_rate(rate)
         self._runner = Runner(model, crossover)
-        self._standing = Standing(rate)
+        self._position = StreamPosition(rate)
 
     def push(self, chunk: Chunk) -> Any:
         """The answer to what has just arrived; a chunk without samples changes nothing."""
-        return _like(chunk, self._runner.push(self._standing, self._runner.read(chunk)))
+        return _like(chunk, self._runner.push(self._position, self._runner.read(chunk)))
 
     def reset(self) -> None:
         """Begin again: forget all samples, keep the rate."""
-        self._standing = begin(self._standing)
+        self._position = self._position.restarted()
 
     @property
     def samples(self) -> int:
         """How many samples came since the beginning."""
-        return self._standing.samples
+        return self._position.samples
 
     @property
     def rate(self) -> float:
-        return self._standing.rate
+        return self._position.rate
 
     @rate.setter
     def rate(self, rate: float) -> None:
-        self._runner.turn_to(self._standing, rate)
+        self._runner.turn_to(self._position, rate)
 
     @property
     def state(self) -> ModelState:
         """A copy of the state, as ``model(u, state)`` takes it, with a batch of 1."""
-        state = self._runner.state(self._standing)
-        layers = tuple(layer.clone() for layer in state.layers)
-        return ModelState(layers, state.total.clone(), state.samples.clone())
+        return row_of(self._runner.state(self._position), 0)
 
     def snapshot(self, path: Path) -> None:
         """Write the state into a safetensors file, whole or not at all."""
-        write_streams(path, self._runner, {None: self._standing})
+        write_streams(path, self._runner, {None: self._position})
 
     def restore(self, path: Path) -> None:
         """Go on where the stream of a snapshot was; it has to be one of this very model."""
         found = read_streams(path, self._runner)
         if len(found) > 1:
             raise ValueError(f"{str(path)!r} holds {len(found)} streams; use Streams(...).restore")
-        (self._standing,) = found.values()
+        (self._position,) = found.values()
 
     def __repr__(self) -> str:
         return f"Stream(samples={self.samples}, rate={self.rate:g})"
@@ -104,7 +104,7 @@ class Streams:
     ) -> None:
         validate.sampling_rate(rate)
         self._runner, self._rate = Runner(model, crossover), rate
-        self._standings: dict[Hashable, Standing] = {}
+        self._positions: dict[Hashable, StreamPosition] = {}
 
     def push(self, chunks: Mapping[Id, Chunk]) -> dict[Id, Any]:
         """The answers to what has arrived, by the same ids; if one chunk is wrong, none is used."""
@@ -114,22 +114,22 @@ class Streams:
                 "use push({id: chunk}), or Stream for a single one"
             )
         read = {name: self._read(name, chunk) for name, chunk in chunks.items()}
-        standings = [self._standings.setdefault(name, Standing(self._rate)) for name in read]
-        found = self._runner.push_all(standings, list(read.values()))
+        positions = [self._positions.setdefault(name, StreamPosition(self._rate)) for name in read]
+        found = self._runner.push_all(positions, list(read.values()))
         return {name: _like(chunks[name], y) for name, y in zip(read, found, strict=True)}
 
     def join(self, name: Hashable, *, rate: float | None = None) -> None:
         """A stream before its first sample; needed only for a rate of its own."""
-        if name in self._standings:
+        if name in self._positions:
             raise ValueError(f"there is a stream {name!r} already; let it leave first")
         rate = self._rate if rate is None else rate
         validate.sampling_rate(rate)
-        self._standings[name] = Standing(rate)
+        self._positions[name] = StreamPosition(rate)
 
     def leave(self, name: Hashable) -> None:
         """Forget a stream."""
         self._known(name)
-        del self._standings[name]
+        del self._positions[name]
 
     def samples(self, name: Hashable) -> int:
         """How many samples a stream has had."""
@@ -144,46 +144,90 @@ class Streams:
 
         Ids have to be strings or integers.
         """
-        chosen = list(self._standings) if names is None else list(names)
+        chosen = list(self._positions) if names is None else list(names)
         write_streams(path, self._runner, {name: self._known(name) for name in chosen})
 
     def restore(self, path: Path) -> list[Hashable]:
         """The streams of a snapshot join where they were; returns their ids."""
         found = read_streams(path, self._runner)
-        taken = [repr(name) for name in found if name in self._standings]
+        taken = [repr(name) for name in found if name in self._positions]
         if taken:
             raise ValueError(f"there are streams {', '.join(taken)} already; let them leave first")
-        self._standings |= found
+        self._positions |= found
         return list(found)
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._standings
+        return name in self._positions
 
     def __iter__(self) -> Iterator[Hashable]:
-        return iter(self._standings)
+        return iter(self._positions)
 
     def __len__(self) -> int:
-        return len(self._standings)
+        return len(self._positions)
 
     def __repr__(self) -> str:
-        return f"Streams({', '.join(map(repr, self._standings))})"
+        return f"Streams({', '.join(map(repr, self._positions))})"
 
     def _read(self, name: Hashable, chunk: Chunk) -> Tensor:
         try:
             u = self._runner.read(chunk)
         except (TypeError, ValueError) as error:
             raise type(error)(f"stream {name!r}: {error}") from error
-        fresh = name not in self._standings or self._standings[name].answer is None
+        fresh = name not in self._positions or self._positions[name].answer is None
         if not u.shape[1] and self._runner.pools and fresh:
             raise ValueError(f"stream {name!r}: its first chunk is empty; leave it out")
         return u
 
-    def _known(self, name: Hashable) -> Standing:
-        if name not in self._standings:
-            there = ", ".join(map(repr, list(self._standings)[:5])) or "none"
+    def _known(self, name: Hashable) -> StreamPosition:
+        if name not in self._positions:
+            there = ", ".join(map(repr, list(self._positions)[:5])) or "none"
             raise KeyError(f"there is no stream {name!r}; there are {there}")
-        return self._standings[name]
+        return self._positions[name]
 
 
 def _like(chunk: Chunk, y: Tensor) -> Tensor | np.ndarray[Any, Any]:
     return y if isinstance(chunk, torch.Tensor) else y.cpu().numpy()
+
+
+# ---- the crossover -----------------------------------------------------------------------------
+
+
+def crossover_of(model: SequenceModel, repeats: int = 5) -> int:
+    """For ``Stream(model, crossover=...)``: measured for this model on this machine.
+
+    The smallest power of two of samples for which the sequence takes less time, up to 2^14.
+    """
+    streams = Stream(model, crossover=NEVER), Stream(model, crossover=1)
+    for length in (2**k for k in range(4, 15)):
+        step, whole = (
+            push_seconds(stream, sample_chunk(model, length), repeats) for stream in streams
+        )
+        if whole < step:
+            return length
+    return 2**15
+
+
+def push_seconds(stream: Stream, chunk: Tensor, repeats: int) -> float:
+    """Of this thread's CPU for one push, which others on the machine hardly change; the best."""
+    calls = max(1, 64 // len(chunk))
+    best = float("inf")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        stream.push(chunk)
+        for _ in range(repeats):
+            began = time.thread_time()
+            for _ in range(calls):
+                stream.push(chunk)
+            best = min(best, (time.thread_time() - began) / calls)
+    finally:
+        torch.set_num_threads(threads)
+    return best
+
+
+def sample_chunk(model: SequenceModel, length: int) -> Tensor:
+    """Any chunk of this length that the model reads."""
+    if isinstance(model.encoder, nn.Embedding):
+        return torch.arange(length) % model.d_input
+    weight = next(model.parameters())
+    return torch.ones(length, model.d_input, dtype=weight.dtype, device=weight.device)

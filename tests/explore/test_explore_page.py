@@ -12,8 +12,9 @@ from rich.console import Console
 from browser import browse, needs_browser
 from s4d_torch import SSM
 from s4d_torch.cli import main
-from s4d_torch.cli.explore import Explore, describe_run, page
-from s4d_torch.cli.parsing import UsageError
+from s4d_torch.cli.common.parsing import UsageError
+from s4d_torch.cli.explore import Explore
+from s4d_torch.explore.interactive import describe_run, explore_page
 from s4d_torch.ssm.constraint import FLOOR
 from s4d_torch.training import Run
 from test_explore import AS_RUN, assert_near, evaluate
@@ -39,14 +40,14 @@ def write(folder: Path, run: Path, *, as_json: bool = False) -> str:
 
 
 def test_the_page_asks_nothing_of_the_network() -> None:
-    text = page()
+    text = explore_page()
     assert not re.search(r"https?:|//\w+\.|\bsrc=|\bimport\(|fetch\(|XMLHttp|@import", text)
     assert not re.search(r"/\*(STYLE|SCRIPT|RUN)\*/", text)
 
 
 def test_a_run_cannot_break_out_of_the_page() -> None:
-    text = page({**AS_RUN, "name": "</script><script>alert(1)</script>"})
-    assert text.count("<script") == page().count("<script")
+    text = explore_page({**AS_RUN, "name": "</script><script>alert(1)</script>"})
+    assert text.count("<script") == explore_page().count("<script")
 
 
 STATE = """
@@ -95,7 +96,7 @@ def test_a_pole_is_dragged_with_its_conjugate(
     tmp_path: Path, plot: str, pole: int, below: bool
 ) -> None:
     constants = f"const PLOT = {plot!r}, n = {pole}, BELOW = {json.dumps(below)};"
-    seen = browse(tmp_path, page(), constants + DRAG)
+    seen = browse(tmp_path, explore_page(), constants + DRAG)
     assert seen["held"] == seen["was"]  # no jump to the finger
     (x0, y0), (x1, y1) = seen["was"], seen["now"]
     assert x1 < x0
@@ -139,7 +140,7 @@ return { steps, re, im, left, up, fine, stopped, free, warned, back, constraint:
 
 @needs_browser
 def test_poles_move_by_the_keyboard_and_the_constraint_holds_them(tmp_path: Path) -> None:
-    seen = browse(tmp_path, page(), KEYS)
+    seen = browse(tmp_path, explore_page(), KEYS)
     assert seen["steps"] == [1, 2, 1, 15]
     assert seen["left"] < seen["re"]
     assert seen["im"] < seen["up"] < seen["fine"] < 2 * seen["up"] - seen["im"]
@@ -163,7 +164,7 @@ def test_the_page_fits_and_every_picture_is_labelled(tmp_path: Path, size: str) 
       return [wide, labels, nameless.map((x) => x.id), theme, choices.open, innerWidth];
     """
     wide, labels, nameless, theme, opened, width = browse(
-        tmp_path, page(), script, size, "#theme=dark"
+        tmp_path, explore_page(), script, size, "#theme=dark"
     )
     assert not wide
     assert labels == [2] * 6
@@ -179,7 +180,7 @@ def test_an_address_brings_the_choice_back(tmp_path: Path) -> None:
         "init=inv&N=12&imagScale=2&randomReal=true&seed=7&dt=0.03&rule=zoh&constraint=softplus"
         "&length=64&selected=2&moved=2:-0.25:9"
     )
-    again, code, K = browse(tmp_path, page(), script, hash=f"#{address}")
+    again, code, K = browse(tmp_path, explore_page(), script, hash=f"#{address}")
     assert again == address
     made: dict[str, Any] = {}
     exec(code, made)
@@ -199,7 +200,9 @@ def test_the_copied_code_makes_the_picture(tmp_path: Path) -> None:
       update();
       return [toHash(state), document.getElementById("code").textContent, K()];
     }});"""
-    for address, (again, code, K) in zip(addresses, browse(tmp_path, page(), script), strict=True):
+    for address, (again, code, K) in zip(
+        addresses, browse(tmp_path, explore_page(), script), strict=True
+    ):
         assert again.startswith(address.partition("&moved")[0])
         made: dict[str, Any] = {}
         exec(code, made)
@@ -257,7 +260,7 @@ def test_a_run_is_loaded_and_scrolled(tmp_path: Path, run_folder: Path) -> None:
         (json.dumps(content), 'Layer 2 of this file is damaged: "C.re" should be finite'),
     ]
     given = f"const BAD = {json.dumps([bad for bad, _ in wrong])}, RUN = {json.dumps(text)};"
-    seen = browse(tmp_path, page(), given + LOAD)
+    seen = browse(tmp_path, explore_page(), given + LOAD)
     for (_, expected), message in zip(wrong, seen["bad"], strict=True):
         assert expected in message
         assert "s4d" in message
@@ -288,5 +291,5 @@ def test_what_the_command_refuses(tmp_path: Path, run_folder: Path) -> None:
         Explore(str(tmp_path / "nothing")).run(Console(quiet=True))
     run = Run.load(run_folder)
     run.model.blocks = torch.nn.ModuleList()
-    with pytest.raises(UsageError, match="no state spaces to look at"):
+    with pytest.raises(ValueError, match="no state spaces to look at"):
         describe_run(run)

@@ -21,26 +21,28 @@ from pathlib import Path
 
 import torch
 
-from s4d_torch.bench import contenders, layers
-from s4d_torch.bench.measure import Contender, Shape
+from s4d_torch.bench import contenders
+from s4d_torch.bench.measure import Case, Contender
+from s4d_torch.training.estimate import peak_memory as peak_memory_so_far
+from s4d_torch.training.estimate import process_status
 
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET = Path("/proc/self/clear_refs")
 WARM_UP = 512  # samples of the first call
 PATIENCE = 900  # seconds
-MEASURE = "import sys; from s4d_torch.bench.probe import main; main(sys.argv[1])"
+MEASURE = "import sys; from s4d_torch.bench.fresh_process import main; main(sys.argv[1])"
 
 
 def groups() -> dict[str, dict[str, Contender]]:
     """The contenders whose memory can be asked for, by the name of their work."""
     return {
         "ssm": contenders.state_spaces(),
-        "layer": {**layers.layers(), **layers.dplr_layers()},
+        "layer": contenders.layers({**contenders.LAYERS, **contenders.DPLR_LAYERS}),
     }
 
 
-def peak_memory(group: str, name: str, shape: Shape) -> tuple[int | None, str]:
+def peak_memory(group: str, name: str, case: Case) -> tuple[int | None, str]:
     """(bytes beyond inputs and parameters, or why there are none), from a new process."""
-    request = json.dumps({"group": group, "name": name, "shape": asdict(shape)})
+    request = json.dumps({"group": group, "name": name, "case": asdict(case)})
     try:
         answer = _python("-c", MEASURE, request)
     except (subprocess.SubprocessError, OSError) as error:
@@ -93,16 +95,16 @@ def _reason(error: Exception) -> str:
 # -- in the new process ----------------------------------------------------------------------------
 
 
-def measure(group: str, name: str, shape: Shape) -> int:
+def measure(group: str, name: str, case: Case) -> int:
     """Bytes that one call needs at its peak, beyond what was there before it."""
     build = groups()[group][name].build
-    build(replace(shape, length=min(WARM_UP, shape.length)))()
-    run = build(shape)
+    build(replace(case, length=min(WARM_UP, case.length)))()
+    run = build(case)
     gc.collect()
     _give_back()
     before = _reset_mark()
     run()
-    return max(0, _mark() - before)
+    return max(0, (peak_memory_so_far() or 0) - before)
 
 
 def _give_back() -> None:
@@ -115,28 +117,11 @@ def _reset_mark() -> int:
     """Lower the mark to the resident size, and return that size."""
     try:
         RESET.write_text("5", "utf-8")
-        return _status("VmRSS")
+        return process_status("VmRSS")
     except (OSError, ValueError):
-        return _mark()
-
-
-def _mark() -> int:
-    try:
-        return _status("VmHWM")
-    except (OSError, ValueError):
-        import resource  # absent on Windows
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else 1024 * most
-
-
-def _status(name: str) -> int:
-    for line in STATUS.read_text("utf-8").splitlines():
-        if line.startswith(f"{name}:"):
-            return 1024 * int(line.split()[1])
-    raise ValueError(f"{STATUS} has no {name}")
+        return peak_memory_so_far() or 0
 
 
 def main(request: str) -> None:
     asked = json.loads(request)
-    print(measure(asked["group"], asked["name"], Shape(**asked["shape"])))
+    print(measure(asked["group"], asked["name"], Case(**asked["case"])))

@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from s4d_torch._files import write_atomically
-from s4d_torch.deploy.stream.runner import Runner, Standing
+from s4d_torch.deploy.stream.runner import Runner, StreamPosition, joined, row_of
 from s4d_torch.nn.model import NO_EFFECT, SequenceModel
 from s4d_torch.nn.state import ModelState
 
@@ -29,26 +29,20 @@ FORMAT, VERSION = "s4d_torch stream", 1
 
 
 def write_streams(
-    path: str | os.PathLike[str], runner: Runner, streams: Mapping[Any, Standing]
+    path: str | os.PathLike[str], runner: Runner, streams: Mapping[Any, StreamPosition]
 ) -> None:
     """Write the states of streams by their ids, whole or not at all."""
     described = []
-    for name, standing in streams.items():
+    for name, position in streams.items():
         if isinstance(name, bool) or not isinstance(name, str | int | None):
             raise TypeError(f"an id on disk must be a string or an integer, got {name!r}")
-        described.append({"id": name, "rate": standing.rate, "samples": standing.samples})
+        described.append({"id": name, "rate": position.rate, "samples": position.samples})
     if not described:
         raise ValueError("there is no stream to write; push to one first")
-    states = [runner.state(standing) for standing in streams.values()]
-    tensors = {
-        f"layer.{i}": torch.cat(layer)
-        for i, layer in enumerate(zip(*(state.layers for state in states), strict=True))
-    }
-    tensors["total"] = torch.cat([state.total for state in states])
-    tensors["samples"] = torch.cat([state.samples for state in states])
+    tensors = _named(joined([runner.state(position) for position in streams.values()]))
     if runner.pools:
         none = torch.zeros(runner.model.d_output, dtype=runner.dtype, device=runner.device)
-        answers = [standing.answer for standing in streams.values()]
+        answers = [position.answer for position in streams.values()]
         tensors["answer"] = torch.stack([none if y is None else y for y in answers])
     about = {**_identity(runner.model), "streams": described}
     metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(about)}
@@ -56,7 +50,7 @@ def write_streams(
     write_atomically({Path(path): content})
 
 
-def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable, Standing]:
+def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable, StreamPosition]:
     """The streams of a file, by their ids; an error unless this very model wrote it."""
     described, tensors = _read(Path(path))
     _check_identity(described, runner.model, path)
@@ -65,14 +59,21 @@ def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable,
         raise ValueError(f"{str(path)!r} does not say which streams it holds; write it again")
     _check_shapes(tensors, runner, len(streams), path)
     tensors = {name: x.to(runner.device) for name, x in tensors.items()}
-    found: dict[Hashable, Standing] = {}
+    layers = tuple(tensors[f"layer.{i}"] for i in range(len(runner.model.blocks)))
+    states = ModelState(layers, tensors["total"], tensors["samples"])
+    found: dict[Hashable, StreamPosition] = {}
     for row, stream in enumerate(streams):
-        part = slice(row, row + 1)
-        layers = tuple(tensors[f"layer.{i}"][part].clone() for i in range(len(runner.model.blocks)))
-        state = ModelState(layers, tensors["total"][part].clone(), tensors["samples"][part].clone())
+        state = row_of(states, row)
         answer = tensors["answer"][row].clone() if runner.pools and stream["samples"] else None
-        found[stream["id"]] = Standing(stream["rate"], stream["samples"], state, answer=answer)
+        found[stream["id"]] = StreamPosition(
+            stream["rate"], stream["samples"], state, answer=answer
+        )
     return found
+
+
+def _named(states: ModelState) -> dict[str, Tensor]:
+    layers = {f"layer.{i}": layer for i, layer in enumerate(states.layers)}
+    return {**layers, "total": states.total, "samples": states.samples}
 
 
 def _identity(model: SequenceModel) -> dict[str, Any]:
@@ -147,9 +148,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_shapes(tensors: dict[str, Tensor], runner: Runner, streams: int, path: Any) -> None:
-    start = runner.model.initial_state(streams)
-    wanted = {f"layer.{i}": layer for i, layer in enumerate(start.layers)}
-    wanted |= {"total": start.total, "samples": start.samples}
+    wanted = _named(runner.model.initial_state(streams))
     if runner.pools:
         wanted["answer"] = torch.empty(streams, runner.model.d_output, dtype=runner.dtype)
     for name, x in wanted.items():

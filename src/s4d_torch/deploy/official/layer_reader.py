@@ -10,9 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from s4d_torch.deploy.official.kernel import read_kernel
-from s4d_torch.deploy.official.options import ACTIVATION_OF, LayerOptions, make_options
-from s4d_torch.deploy.official.weights import Findings, Weights, listed
+from s4d_torch.deploy.official.kernel_reader import read_kernel
+from s4d_torch.deploy.official.weights import (
+    ACTIVATION_OF,
+    Facts,
+    LayerOptions,
+    Weights,
+    listed,
+    make_options,
+)
 from s4d_torch.nn import DSS, S4, S4D, Layer, Method
 
 KERNELS = ("layer.kernel.", "kernel.kernel.", "kernel.")  # v4, v3 and v2, minimal
@@ -58,34 +64,34 @@ def from_official(
     Reads the minimal S4D and S4Block (v4; also S4 and S4D of v2 and v3), and returns an
     :class:`S4D`, :class:`S4` or :class:`DSS`. ``prefix`` picks one layer out of a larger dict,
     such as ``"model.layers.0.layer."``. ``options`` are those of
-    :class:`~s4d_torch.deploy.official.options.LayerOptions`, by their official names: what
+    :class:`~s4d_torch.deploy.official.LayerOptions`, by their official names: what
     weights do not show, with the official defaults. A key without a counterpart is an error.
 
     >>> layer = from_official(official.state_dict(), disc="bilinear", real_transform="relu")
     """
     weights = Weights(state_dict, prefix)
-    parts = read_layer(weights, make_options(LayerOptions, options), Findings())
+    parts = read_layer(weights, make_options(LayerOptions, options), Facts())
     weights.finish()
     return parts.build(dtype)
 
 
-def read_layer(weights: Weights, options: LayerOptions, findings: Findings) -> LayerParts:
+def read_layer(weights: Weights, options: LayerOptions, facts: Facts) -> LayerParts:
     """The parts of the layer in this view, its keys counted as taken."""
     place = next((place for place in KERNELS if f"{place}C" in weights), None)
     if place is None:
         raise ValueError(_no_layer(weights))
-    kernel = read_kernel(weights.under(place), options, findings)
+    kernel = read_kernel(weights.under(place), options, facts)
     d_model = kernel.tensors["log_dt"].shape[0]
-    findings.found("d_model", d_model)
-    findings.found("d_state", kernel.d_state)
-    findings.found("bidirectional", kernel.method.bidirectional)
+    facts.found("d_model", d_model)
+    facts.found("d_state", kernel.d_state)
+    facts.found("bidirectional", kernel.method.bidirectional)
     tensors = {f"ssm.{name}": x for name, x in kernel.tensors.items()}
     skip = "layer.D" if place == KERNELS[0] else "D"
-    findings.found("skip D", skip in weights)
+    facts.found("skip D", skip in weights)
     tensors["ssm.D"] = _read_D(weights, skip, d_model)
     mixing = _read_output(weights, d_model, tensors)
-    _check_final(mixing, options, findings)
-    activation = findings.choose("activation", options.activation, "gelu")
+    _check_final(mixing, options, facts)
+    activation = facts.choose("activation", options.activation, "gelu")
     return LayerParts(
         d_model,
         kernel.d_state,
@@ -115,7 +121,7 @@ def _read_D(weights: Weights, name: str, d_model: int) -> Tensor:
     """The skip, (d_model,); zero where a layer has none."""
     if name not in weights:
         return torch.zeros(d_model, dtype=torch.float64)
-    if weights.tensors[weights.prefix + name].ndim == 1:
+    if weights.stored(name).ndim == 1:
         return weights.take(name, (d_model,), "(d_model,)")
     words = "(1, d_model), one head (channels=1, no activation glu)"
     return weights.take(name, (1, d_model), words)[0]
@@ -149,7 +155,7 @@ def _read_output(weights: Weights, d_model: int, tensors: dict[str, Tensor]) -> 
 def _read_weight(view: Weights, d_model: int) -> Tensor:
     """(outputs, d_model), also from a convolution of width 1 or from weight normalisation."""
     name = "weight" if "weight" in view else "weight_v"
-    convolution = view.tensors[view.prefix + name].ndim == 3
+    convolution = view.stored(name).ndim == 3
     shape = (None, d_model, 1) if convolution else (None, d_model)
     weight = view.take(name, shape, "(outputs, d_model)")
     if name == "weight_v":
@@ -158,13 +164,13 @@ def _read_weight(view: Weights, d_model: int) -> Tensor:
     return weight.flatten(1)
 
 
-def _check_final(mixing: str, options: LayerOptions, findings: Findings) -> None:
+def _check_final(mixing: str, options: LayerOptions, facts: Facts) -> None:
     """The weights show GLU and no output map; what follows a plain map they do not."""
     if mixing == "linear":
-        fits = findings.choose("final_act", options.final_act, "id") != "glu"
+        fits = facts.choose("final_act", options.final_act, "id") != "glu"
     else:
         fits = options.final_act is None or options.final_act == mixing
-        findings.found("final_act", mixing)
+        facts.found("final_act", mixing)
     if not fits:
         raise ValueError(
             f"final_act is {options.final_act!r}, but the output map of the weights is {mixing!r}"

@@ -8,22 +8,13 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 
 T = TypeVar("T")
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""An option of a command that is off unless its flag is there."""
-
-DataDir = Annotated[
-    Path | None,
-    tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: $S4D_TORCH_DATA, or a cache)"),
-]
-"""The folder of all data."""
 
 
 class UsageError(Exception):
@@ -32,6 +23,15 @@ class UsageError(Exception):
 
 class CommandError(Exception):
     """What was asked for cannot be done; the message says why, and what would help. Exit code 1."""
+
+
+@contextmanager
+def misuse(about: str = "") -> Iterator[None]:
+    """In here, a wrong value or name is the user's; ``about`` says of what."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{about}{error}") from error
 
 
 def is_first_process() -> bool:

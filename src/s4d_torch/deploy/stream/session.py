@@ -1,31 +1,78 @@
-"""A live stream, followed from its source to its display, until it ends or the user ends it."""
+"""A live stream, followed from its source until it ends or the user ends it."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from s4d_torch._interruption import interruptions
-from s4d_torch.cli.predict import described
-from s4d_torch.cli.stream_display import Latencies, Lines
-from s4d_torch.cli.stream_sources import Source
-from s4d_torch.data import TASKS
 from s4d_torch.data.dataset import Array
+from s4d_torch.data.task import TASKS
+from s4d_torch.deploy.inference import labelled
+from s4d_torch.deploy.stream.sources import ChunkSource
 from s4d_torch.deploy.stream.stream import Stream
-from s4d_torch.training import Run
 from s4d_torch.training.evaluation import physical
+from s4d_torch.training.run import Run
 
 RESULTS_PER_SECOND = 10  # unless the user says otherwise
+PERCENTILES = (50, 95, 99)
+STEP = 1.01  # each bin of the histogram of latencies is so much longer than the one before
+SHORTEST, LONGEST = 1e-6, 1e4  # seconds
+
+ShowResult = Callable[[dict[str, Any], bool], None]
+"""Is given a result, and whether it is the last of its stream (or before it begins again)."""
 
 
-class Session:
-    """A stream, followed to the end of its source."""
+class Latencies:
+    """Percentiles of any number of times in a fixed amount of memory, to 1%."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (2 + math.ceil(math.log(LONGEST / SHORTEST, STEP)))
+        self.count, self.longest = 0, 0.0
+
+    def add(self, seconds: float) -> None:
+        seconds = max(seconds, SHORTEST)
+        place = math.ceil(math.log(min(seconds, LONGEST) / SHORTEST, STEP))
+        self._counts[place] += 1
+        self.count += 1
+        self.longest = max(self.longest, seconds)
+
+    def percentile(self, percent: float) -> float:
+        """The time that so many per cent of all do not exceed; NaN where there are none."""
+        if not self.count:
+            return math.nan
+        needed, seen = math.ceil(percent / 100 * self.count), 0
+        for place, count in enumerate(self._counts):
+            seen += count
+            if seen >= max(1, needed):
+                return min(SHORTEST * STEP**place, self.longest)
+        return self.longest
+
+    def in_milliseconds(self) -> dict[str, float]:
+        found = {f"p{percent}": self.percentile(percent) for percent in PERCENTILES}
+        found["max"] = self.longest if self.count else math.nan
+        return {name: round(1e3 * seconds, 4) for name, seconds in found.items()}
+
+
+class StreamSession:
+    """The stream of a run, followed to the end of its source.
+
+    A result comes after each ``every`` samples, by default ten times a second; after ``restart``
+    samples the stream begins again.
+    """
 
     def __init__(
-        self, run: Run, stream: Stream, source: Source, every: int | None, restart: int | None
+        self,
+        run: Run,
+        stream: Stream,
+        source: ChunkSource,
+        every: int | None = None,
+        restart: int | None = None,
     ) -> None:
         self.run, self.stream, self.source, self.restart = run, stream, source, restart
         usual = (source.sample_rate or 0) / RESULTS_PER_SECOND
@@ -44,7 +91,7 @@ class Session:
             self._compute(np.zeros(shape))
         self.stream.reset()
 
-    def follow(self, display: Lines, *, paced: bool) -> bool:
+    def follow(self, show: ShowResult, *, paced: bool) -> bool:
         """Push all chunks, each at its time if ``paced``; True if the user ended it before."""
         with interruptions() as stop:
             began, chunks = time.perf_counter(), iter(self.source.chunks)
@@ -59,13 +106,13 @@ class Session:
                 except KeyboardInterrupt:
                     break
                 if chunk is None:
-                    self._fill()
+                    self._pad()
                     break
-                self._push(chunk, ready, display)
-            self._show(display, last=True)
+                self._push(chunk, ready, show)
+            self._show(show, last=True)
             return stop.asked
 
-    def _push(self, chunk: Array, ready: float, display: Lines) -> None:
+    def _push(self, chunk: Array, ready: float, show: ShowResult) -> None:
         """``ready`` is when the chunk was there; its latency has no part of what is shown."""
         before, waited, computed = self.at, time.perf_counter() - ready, 0.0
         while len(chunk):
@@ -77,13 +124,13 @@ class Session:
             self._unseen = self._open = True
             self.at += len(part)
             if self.restart is not None and self.stream.samples >= self.restart:
-                self._show(display, last=True)
+                self._show(show, last=True)
                 self.stream.reset()
         self.chunks += 1
         self.computing += computed
         self.latencies.add(waited + computed)
         if self.at // self.every > before // self.every:
-            self._show(display, last=False)
+            self._show(show, last=False)
 
     def _compute(self, values: Array) -> Tensor:
         u = self.run.signature.read(values)
@@ -91,11 +138,11 @@ class Session:
         answer: Tensor = self.stream.push(u.to(dtype) if u.is_floating_point() else u)
         return answer
 
-    def _fill(self) -> None:
+    def _pad(self) -> None:
         """Silence up to the length that all clips of the task have, as in training."""
         signature = self.run.signature
-        filled = TASKS[self.run.config.task].fixed_length
-        if not filled or not self.source.is_sound or self._answer is None:
+        padded = TASKS[self.run.config.task].fixed_length and self.source.is_sound
+        if not padded or self._answer is None:
             return
         rate = self.source.sample_rate or 1.0
         length = round(signature.length * rate / (signature.sample_rate or rate))
@@ -105,30 +152,23 @@ class Session:
             self._answer = self._compute(np.zeros((missing, signature.features), np.float32))
             self._unseen = self._open = True
 
-    def _show(self, display: Lines, *, last: bool) -> None:
+    def _show(self, show: ShowResult, *, last: bool) -> None:
         if self._answer is None or not (self._open if last else self._unseen):
             return
         signature = self.run.signature
-        output = (
-            self._answer.double().softmax(-1)
-            if signature.kind == "classification"
-            else physical(self._answer, signature)
-        )
-        display.result(
-            {
-                "at": self.at,
-                "seconds": self._seconds(),
-                "samples": self.stream.samples,
-                **described(output, self.run),
-            },
-            last,
-        )
+        if signature.kind == "classification":
+            output = self._answer.double().softmax(-1)
+        else:
+            output = physical(self._answer, signature)
+        place = {"at": self.at, "seconds": self._seconds(), "samples": self.stream.samples}
+        show({**place, **labelled(output, signature)}, last)
         self._unseen, self._open = False, self._open and not last
 
     def _seconds(self) -> float | None:
         return self.at / self.source.sample_rate if self.source.sample_rate else None
 
     def summary(self) -> dict[str, Any]:
+        """How much was heard, and how long it took."""
         seconds = self._seconds()
         return {
             "at": self.at,

@@ -9,7 +9,6 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from s4d_torch.cli.parsing import CommandError, UsageError
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files import SUFFIXES
 from s4d_torch.data.user_files import BYTES, in_unit, read_sound
@@ -20,7 +19,7 @@ CHUNKS_PER_SECOND = 100  # unless the user says otherwise
 
 
 @dataclass(frozen=True)
-class Source:
+class ChunkSource:
     """Samples as they come: ``chunks`` are (n, features), or (n,) tokens, as the data is stored.
 
     ``chunk`` is how many samples each has but the last.
@@ -33,20 +32,20 @@ class Source:
     is_file: bool = False
 
 
-def sound_file(path: Path, signature: Signature, chunk: int | None) -> Source:
+def sound_file(path: Path, signature: Signature, chunk: int | None) -> ChunkSource:
     """A file, of which a chunk at a time is given away."""
     if not path.is_file():
-        raise CommandError(f"there is no file {path}; use - for standard input")
+        raise FileNotFoundError(f"there is no file {path}; use - for standard input")
     if path.suffix.lower() not in SUFFIXES or signature.tokens:
         wanted = "tokens" if signature.tokens else f"sounds, {', '.join(SUFFIXES)}"
-        raise CommandError(
+        raise ValueError(
             f"{path}: the run reads {wanted}; other files come through standard input, as in "
             f"'s4d stream RUN - < {path}'"
         )
     samples, rate = read_sound(path, signature)
     size = chunk or _usual_chunk(rate)
     parts = (samples[i : i + size] for i in range(0, len(samples), size))
-    return Source(parts, size, rate, is_sound=True, is_file=True)
+    return ChunkSource(parts, size, rate, is_sound=True, is_file=True)
 
 
 def standard_input(
@@ -55,22 +54,23 @@ def standard_input(
     signature: Signature,
     chunk: int | None,
     sample_rate: float | None,
-) -> Source:
-    """What another program writes, in one of four forms."""
+) -> ChunkSource:
+    """What another program writes, in one of four forms; a form that the run cannot read fails."""
     rate = sample_rate or signature.sample_rate
     if signature.tokens != (form == "bytes") and form != "numbers":
         what = "tokens: --format numbers or bytes" if signature.tokens else "signals"
-        raise UsageError(f"--format {form}: the run reads {what}")
-    if form == "numbers":
-        return Source(_numbers(stream, signature, chunk or 1), chunk or 1, rate, is_sound=False)
+        raise ValueError(f"--format {form}: the run reads {what}")
+    if form == "bytes" and signature.features != BYTES:
+        raise ValueError(f"--format bytes: the run reads {signature.features} tokens, no bytes")
+    if form in RAW:
+        size = chunk or _usual_chunk(rate)
+        raw = _raw(stream, RAW[form], signature.features, size)
+        return ChunkSource((in_unit(part, signature) for part in raw), size, rate, is_sound=True)
+    size = chunk or 1
+    parts = _numbers(stream, signature, size)
     if form == "bytes":
-        if signature.features != BYTES:
-            raise UsageError(f"--format bytes: the run reads {signature.features} tokens, no bytes")
-        tokens = _raw(stream, np.dtype(np.uint8), 1, chunk or 1)
-        return Source((part[:, 0] for part in tokens), chunk or 1, rate, is_sound=False)
-    size = chunk or _usual_chunk(rate)
-    raw = _raw(stream, RAW[form], signature.features, size)
-    return Source((in_unit(part, signature) for part in raw), size, rate, is_sound=True)
+        parts = (part[:, 0] for part in _raw(stream, np.dtype(np.uint8), 1, size))
+    return ChunkSource(parts, size, rate, is_sound=False)
 
 
 def _usual_chunk(rate: float | None) -> int:
@@ -94,7 +94,7 @@ def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> I
             samples = samples.astype(dtype.newbyteorder("="))
             if dtype.kind == "f" and not np.isfinite(samples).all():
                 place = before + int(np.argwhere(~np.isfinite(samples))[0][0])
-                raise CommandError(f"standard input: sample {place} is no finite number")
+                raise ValueError(f"standard input: sample {place} is no finite number")
             before += whole
             yield samples
         if whole < size:
@@ -129,17 +129,15 @@ def _parse(line: bytes, number: int, signature: Signature) -> list[float]:
     wanted = 1 if signature.tokens else signature.features
     if len(cells) != wanted:
         each = "one token" if signature.tokens else f"{wanted} numbers"
-        raise CommandError(f"{where} has {len(cells)} values; the run reads {each} in each line")
+        raise ValueError(f"{where} has {len(cells)} values; the run reads {each} in each line")
     try:
         values = [float(cell) for cell in cells]
     except ValueError:
-        raise CommandError(
-            f"{where} is no number; for raw sound give --format s16 or f32"
-        ) from None
+        raise ValueError(f"{where} is no number; for raw sound give --format s16 or f32") from None
     if not np.isfinite(values).all():
-        raise CommandError(f"{where} is no finite number")
+        raise ValueError(f"{where} is no finite number")
     if signature.tokens and not (values[0].is_integer() and 0 <= values[0] < signature.features):
-        raise CommandError(f"{where} is no token from 0 to {signature.features - 1}")
+        raise ValueError(f"{where} is no token from 0 to {signature.features - 1}")
     return values
 
 

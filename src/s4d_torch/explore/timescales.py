@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch._extras import missing_package
-from s4d_torch.nn.ssm import SSM
+from s4d_torch.explore.interactive import state_spaces
 from s4d_torch.paper.figures.style import BLUE, FAINT, FORMATS, ORANGE, STYLE
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MARKS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class Timescales:
     """The modes of a layer: dt (channels,), the others (channels, modes)."""
 
     dt: Tensor
@@ -52,21 +52,20 @@ class Spectrum:
 
 
 @torch.no_grad()
-def spectra(model: nn.Module) -> list[Spectrum]:
+def layer_timescales(model: nn.Module) -> list[Timescales]:
     """One for each layer, in their order; none for a model without state spaces."""
     found = []
-    for module in model.modules():
-        if isinstance(module, SSM):
-            A, dt = module.A.cpu(), module.dt.cpu()
-            decay = (dt[:, None] * A.real.abs()).clamp_min(1e-300)
-            frequency = dt[:, None] * A.imag.abs() / (2 * math.pi)
-            found.append(Spectrum(dt, 1 / decay, frequency))
+    for ssm in state_spaces(model):
+        A, dt = ssm.A.cpu(), ssm.dt.cpu()
+        decay = (dt[:, None] * A.real.abs()).clamp_min(1e-300)
+        frequency = dt[:, None] * A.imag.abs() / (2 * math.pi)
+        found.append(Timescales(dt, 1 / decay, frequency))
     return found
 
 
-def save_picture(
-    start: Sequence[Spectrum],
-    trained: Sequence[Spectrum],
+def save_timescales(
+    start: Sequence[Timescales],
+    trained: Sequence[Timescales],
     out: Path,
     *,
     length: int,
@@ -84,7 +83,10 @@ def save_picture(
 
 
 def _draw(
-    start: Sequence[Spectrum], trained: Sequence[Spectrum], length: int, sample_rate: float | None
+    start: Sequence[Timescales],
+    trained: Sequence[Timescales],
+    length: int,
+    sample_rate: float | None,
 ) -> Figure:
     from matplotlib.figure import Figure
 
@@ -117,11 +119,11 @@ def _draw(
     return figure
 
 
-def _modes(axes: Axes, start: Spectrum, trained: Spectrum, lowest: float, length: int) -> None:
-    for (name, mark), spectrum in zip(MARKS.items(), (start, trained), strict=True):
-        every = max(1, spectrum.frequency.numel() // POINTS)
-        x = spectrum.frequency.flatten()[::every].clamp_min(lowest)
-        y = spectrum.time_constant.flatten()[::every]
+def _modes(axes: Axes, start: Timescales, trained: Timescales, lowest: float, length: int) -> None:
+    for (name, mark), each in zip(MARKS.items(), (start, trained), strict=True):
+        every = max(1, each.frequency.numel() // POINTS)
+        x = each.frequency.flatten()[::every].clamp_min(lowest)
+        y = each.time_constant.flatten()[::every]
         axes.scatter(x, y, alpha=0.6, label=name, **mark)
     axes.axhline(length, color=FAINT, lw=1, linestyle=(0, (4, 3)), label="length of a sequence")
     axes.axvline(0.5, color=FAINT, lw=1, linestyle=(0, (1, 2)), label="half the sampling rate")
@@ -143,7 +145,7 @@ def _hertz(axes: Axes, sample_rate: float) -> None:
 
 
 def _summary(
-    figure: Any, start: Sequence[Spectrum], trained: Sequence[Spectrum], lowest: float
+    figure: Any, start: Sequence[Timescales], trained: Sequence[Timescales], lowest: float
 ) -> None:
     """Medians and the middle 90% by layer."""
     titles = {

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from browser import CHROMIUM, browse
 from s4d_torch import SSM, Method
-from s4d_torch.cli.explore import describe_layer
+from s4d_torch.explore.interactive import describe_layer
 from s4d_torch.ssm.constraint import CONSTRAINTS, FLOOR
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.hippo import HIPPO, diagonalize
 from s4d_torch.ssm.initialization import INITIALIZATIONS
 from s4d_torch.ssm.kernel import basis
 
-SOURCES = Path(__file__).resolve().parents[2] / "src/s4d_torch/cli/explore_page"
+SOURCES = Path(__file__).resolve().parents[2] / "src/s4d_torch/explore/assets"
 MATHS = ("random", "maths", "low_rank", "run", "code", "state")  # no part of these needs a page
 NODE = shutil.which("node")
 LENGTH, FREQUENCIES, TIMES = 50, [0.001, 0.01, 0.1, 0.4, 0.5], [0.0, 0.3, 2.0]

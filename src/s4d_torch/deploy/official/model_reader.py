@@ -10,9 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from s4d_torch.deploy.official.layer import LayerParts, read_layer
-from s4d_torch.deploy.official.options import ModelOptions, make_options
-from s4d_torch.deploy.official.weights import Findings, Weights, because, listed
+from s4d_torch.deploy.official.layer_reader import LayerParts, read_layer
+from s4d_torch.deploy.official.weights import (
+    Facts,
+    ModelOptions,
+    Weights,
+    because,
+    listed,
+    make_options,
+)
 from s4d_torch.nn import SequenceModel
 
 
@@ -58,11 +64,11 @@ def from_official_model(
 
     Reads the state dict of a Lightning checkpoint (``encoder.*``, ``model.layers.*``,
     ``decoder.*``) and of the model in the official ``example.py``. ``options`` are those of
-    :class:`~s4d_torch.deploy.official.options.ModelOptions`. Dropout is not in the weights: here
+    :class:`~s4d_torch.deploy.official.ModelOptions`. Dropout is not in the weights: here
     it is 0. A key without a counterpart is an error.
     """
     weights = Weights(state_dict)
-    parts = read_model(weights, make_options(ModelOptions, options), Findings())
+    parts = read_model(weights, make_options(ModelOptions, options), Facts())
     weights.finish()
     return parts.build(dtype)
 
@@ -73,7 +79,7 @@ def is_model(names: Mapping[str, Any]) -> bool:
     return any(name.startswith(firsts) for name in names)
 
 
-def read_model(weights: Weights, options: ModelOptions, findings: Findings) -> ModelParts:
+def read_model(weights: Weights, options: ModelOptions, facts: Facts) -> ModelParts:
     """The parts of the model in these weights, its keys counted as taken."""
     names = weights.names()
     for wrapper in (LIGHTNING, EXAMPLE):
@@ -81,7 +87,7 @@ def read_model(weights: Weights, options: ModelOptions, findings: Findings) -> M
         while any(name.startswith(wrapper.layer.format(blocks)) for name in names):
             blocks += 1
         if blocks:
-            return _Reader(weights, wrapper, blocks, options, findings).read()
+            return _Reader(weights, wrapper, blocks, options, facts).read()
     raise ValueError(
         f"no official model here: no key starts with {LIGHTNING.layer.format(0)!r} or "
         f"{EXAMPLE.layer.format(0)!r}; got {listed(names)}"
@@ -96,12 +102,12 @@ class _Reader:
     wrapper: Wrapper
     blocks: int
     options: ModelOptions
-    findings: Findings
+    facts: Facts
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def read(self) -> ModelParts:
-        self.findings.found("model", self.wrapper.title)
-        self.findings.found("n_layers", self.blocks)
+        self.facts.found("model", self.wrapper.title)
+        self.facts.found("n_layers", self.blocks)
         layer = self.read_layers()
         arguments = {
             "d_model": layer.d_model,
@@ -122,7 +128,7 @@ class _Reader:
         layers: list[LayerParts] = []
         for i in range(self.blocks):
             view = self.weights.under(self.wrapper.layer.format(i))
-            layers.append(read_layer(view, self.options, Findings() if i else self.findings))
+            layers.append(read_layer(view, self.options, Facts() if i else self.facts))
             for name, x in layers[i].tensors.items():
                 self.tensors[f"blocks.{i}.layer.{name}"] = x
             for what in ("d_model", "d_state", "method", "mixing"):
@@ -150,7 +156,7 @@ class _Reader:
             for i in range(self.blocks)
         ]
         if self.wrapper.final_norm is None:
-            prenorm = self.findings.choose("prenorm", self.options.prenorm, False)
+            prenorm = self.facts.choose("prenorm", self.options.prenorm, False)
             if prenorm:
                 raise ValueError(
                     "the model of example.py has no norm after its last block, as a model with "
@@ -160,12 +166,12 @@ class _Reader:
             final = self._read_norm(self.wrapper.final_norm, "norm.", d_model)
             prenorm = kinds[0] == "none" or final != "none"
             kinds += [final] if prenorm else []
-            self.findings.found("prenorm", prenorm)
+            self.facts.found("prenorm", prenorm)
             if self.options.prenorm not in (None, prenorm):
                 raise ValueError(f"prenorm is {prenorm} by the weights, not {not prenorm}")
         if len(set(kinds)) > 1:
             raise ValueError(f"the norms of a model must be of one kind, got {', '.join(kinds)}")
-        self.findings.found("norm", kinds[0])
+        self.facts.found("norm", kinds[0])
         return {"norm": kinds[0], "prenorm": prenorm}
 
     def _read_norm(self, source: str, target: str, d_model: int) -> str:
@@ -197,7 +203,7 @@ class _Reader:
         self.tensors["decoder.weight"], d_output = weight, weight.shape[0]
         self.tensors["decoder.bias"] = decoder.take("bias", (d_output,), "(d_output,)")
         for what, value in (("encoder", kind), ("d_input", d_input), ("d_output", d_output)):
-            self.findings.found(what, value)
+            self.facts.found(what, value)
         pooling = self._pooling(decoder)
         return {"encoder": kind, "pooling": pooling, "d_input": d_input, "d_output": d_output}
 
@@ -217,11 +223,11 @@ class _Reader:
         """Only a decoder named sequence (or nd) pools; how, its weights do not show."""
         given = self.options.pooling
         if decoder.prefix.endswith(POOLS):
-            return self.findings.choose("pooling", given, "mean")
+            return self.facts.choose("pooling", given, "mean")
         pooling = "mean" if self.wrapper is EXAMPLE else "none"
         if given not in (None, pooling):
             raise ValueError(f"pooling is {pooling!r} in {self.wrapper.title}, got {given!r}")
-        self.findings.found("pooling", pooling)
+        self.facts.found("pooling", pooling)
         return pooling
 
     def _embedding_scale(self, d_model: int, decoder: Weights) -> float:
@@ -235,5 +241,5 @@ class _Reader:
                 "a language model (task lm) multiplies its embedding by sqrt(d_model) unless it "
                 "was trained with rescale: false, which weights do not show; pass rescale"
             )
-        self.findings.choose("rescale", rescale, True)
+        self.facts.choose("rescale", rescale, True)
         return sqrt(d_model) if rescale else 1.0

@@ -1,0 +1,60 @@
+"""The facts of the machine that a time depends on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from s4d_torch._version import __version__
+from s4d_torch.bench.measure import call_seconds, memory_of_system
+
+
+def machine() -> dict[str, Any]:
+    """What a time depends on: processor, threads, versions, and a measure of its speed."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    cores = os.cpu_count() if affinity is None else len(affinity(0))
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": cores,
+        "threads": torch.get_num_threads(),
+        "memory_gb": round(memory_of_system("MemTotal") / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "s4d_torch": __version__,
+        **{name: _version(name) for name in ("torch", "numpy", "numba")},
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY"),
+        "S4D_TORCH_COMPILED": os.environ.get("S4D_TORCH_COMPILED"),
+        "sgemm_gflops": round(sgemm_gflops(), 1),
+    }
+
+
+def sgemm_gflops(size: int = 1024, repeats: int = 10) -> float:
+    """Billions of float32 operations per second in a product of square matrices."""
+    a, b = torch.ones(size, size), torch.ones(size, size)
+    out = torch.empty(size, size)
+    best = min(call_seconds(lambda: torch.mm(a, b, out=out)) for _ in range(repeats))
+    return 2 * size**3 / best / 1e9
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

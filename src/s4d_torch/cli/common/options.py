@@ -1,0 +1,71 @@
+"""Options that several commands have, what they lead to, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
+from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
+from s4d_torch.training import Config
+from s4d_torch.training.distributed import local_device
+from s4d_torch.training.run import load_dataset
+
+
+def shown(metavar: str, default: str) -> Any:
+    """How the help shows an option whose default is None."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""An option that is off unless its flag is there."""
+RunPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+"""The folder of a run."""
+Device = Annotated[str, tyro.conf.arg(metavar="NAME")]
+"""The name of a device, or auto."""
+DataDir = Annotated[Path | None, shown("FOLDER", "$S4D_TORCH_DATA, or a cache")]
+"""The folder of all data."""
+
+
+def data_folder(
+    data_dir: Path | None, *, download: bool = True, mirror: str | None = None
+) -> DataFolder:
+    """The folder that --data-dir names, or the usual one."""
+    root = default_root() if data_dir is None else data_dir.expanduser()
+    return DataFolder(root, download, mirror)
+
+
+def check_options(
+    command: Any, *, at_least_one: Sequence[str] = (), above_zero: Sequence[str] = ()
+) -> None:
+    """Refuse numbers, where given, that are out of bounds, and a device that is not there."""
+    for name in (*at_least_one, *above_zero):
+        value, least = getattr(command, name), "at least 1" if name in at_least_one else "above 0"
+        fits = value is None or (value >= 1 if name in at_least_one else 0 < value < float("inf"))
+        if not fits:
+            raise UsageError(f"--{name.replace('_', '-')} must be {least}, got {value}")
+    device = getattr(command, "device", "cpu")
+    try:
+        torch.empty(1, device=local_device(device))
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--device {device}: {reason}; use cpu, or leave it out") from error
+
+
+def task_and_options(name: str) -> tuple[Any, Any]:
+    """A task and its options by name or by path, which a run remembers in full."""
+    with misuse():
+        path = Path(name).expanduser()
+        return find_task(name if name in TASKS or not path.exists() else str(path.resolve()))
+
+
+def load_data(config: Config, folder: DataFolder) -> Dataset:
+    """The data of a config; what is wrong with a user's file is no error of the program's."""
+    try:
+        return load_dataset(TASKS[config.task], config.data, config, folder)
+    except TypeError as error:
+        raise CommandError(str(error)) from error

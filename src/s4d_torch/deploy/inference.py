@@ -1,0 +1,147 @@
+"""A trained run on new data: other sampling rates, other datasets, answers with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.training.describe import describe_signature
+from s4d_torch.training.evaluation import predict
+from s4d_torch.training.run import Run, predict_sequences
+
+FITTING = ("kind", "tokens", "towers", "features")  # what has to be as in training
+
+
+def labelled(output: Tensor, signature: Signature) -> dict[str, Any]:
+    """An output as data: the class with all probabilities, or the number."""
+    if signature.kind == "regression":
+        return {"value": output[0].item()}
+    classes = signature.classes or tuple(map(str, range(signature.outputs)))
+    best = int(output.argmax())
+    return {
+        "class": classes[best],
+        "probability": output[best].item(),
+        "probabilities": dict(zip(classes, output.tolist(), strict=True)),
+    }
+
+
+def runner_up(prediction: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The second class of a labelled output and its probability; None where there is no other."""
+    chances = prediction["probabilities"].items()
+    others = [(chance, name) for name, chance in chances if name != prediction["class"]]
+    if not others:
+        return None
+    chance, name = max(others, key=lambda pair: pair[0])
+    return name, chance
+
+
+# ---- sampling rates ---------------------------------------------------------------------------
+
+
+def relative_rate(signature: Signature, sample_rate: float | None) -> float:
+    """How many samples of the training data a sample stands for: 2 at half the sampling rate."""
+    if sample_rate is None or signature.sample_rate is None:
+        return 1.0
+    return signature.sample_rate / sample_rate
+
+
+def describe_rate(rate: float, signature: Signature, sample_rate: float | None) -> str:
+    """The rate, and where it comes from if it is that of the sampling rates."""
+    trained = signature.sample_rate
+    if sample_rate is None or trained is None or rate != trained / sample_rate:
+        return f"computed with rate {rate:g}"
+    return f"at {sample_rate:g} Hz, trained at {trained:g} Hz; computed with rate {rate:g}"
+
+
+def predict_at_rates(
+    run: Run, sequences: Sequence[Any], rates: Sequence[float], device: torch.device
+) -> list[Tensor]:
+    """An output for each sequence, or pair of them; those of one rate are computed together."""
+    run.model.to(device)
+    outputs: dict[int, Tensor] = {}
+    for rate in dict.fromkeys(rates):
+        places = [i for i, each in enumerate(rates) if each == rate]
+        found = predict_sequences(run, [sequences[i] for i in places], rate=rate, device=device)
+        outputs |= dict(zip(places, found, strict=True))
+    return [outputs[i] for i in range(len(sequences))]
+
+
+# ---- other datasets ---------------------------------------------------------------------------
+
+
+def predict_splits(
+    run: Run,
+    dataset: Dataset,
+    splits: Sequence[Split],
+    *,
+    rate: float = 1.0,
+    device: torch.device | None = None,
+    batch_size: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Outputs and targets of several splits, one after the other."""
+    each = [
+        predict(
+            run.model.to(device),
+            dataset,
+            split,
+            batch_size=batch_size or run.config.training.batch_size,
+            device=device,
+            precision=run.config.training.precision,
+            rate=rate,
+        )
+        for split in splits
+    ]
+    outputs, targets = zip(*each, strict=True)
+    return torch.cat(outputs), torch.cat(targets)
+
+
+def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dataset:
+    """The dataset as a model reads it that was trained on data of another signature.
+
+    Classes are matched by their names. Values of the same reader are in the same unit and are
+    normalised as in training; those of another task by that task's own statistics.
+    """
+    found = dataset.signature
+    if any(getattr(trained, name) != getattr(found, name) for name in FITTING):
+        raise ValueError(
+            f"this data does not fit the run: it was trained on {describe_signature(trained)}; "
+            f"the data has {describe_signature(found)}"
+        )
+    signature = replace(trained, length=found.length, sample_rate=found.sample_rate)
+    if not same_unit:
+        signature = replace(signature, input_shift=found.input_shift, input_scale=found.input_scale)
+    if trained.kind != "classification":
+        return replace(dataset, signature=signature)
+    numbers = _class_numbers(trained, found)
+    splits = {
+        name: replace(split, targets=numbers[np.asarray(split.targets, dtype=np.int64)])
+        for name, split in dataset.splits.items()
+    }
+    return Dataset(**splits, signature=signature)
+
+
+def _class_numbers(trained: Signature, found: Signature) -> Array:
+    """For each class of the data its number in the run."""
+    if trained.classes == found.classes and trained.outputs == found.outputs:
+        return np.arange(found.outputs)
+    strange = [name for name in found.classes if name not in trained.classes]
+    if strange or not found.classes or not trained.classes:
+        raise ValueError(
+            f"this data does not fit the run, which tells {trained.outputs} classes apart "
+            f"({', '.join(trained.classes[:10]) or 'without names'}); the data has "
+            f"{', '.join(strange[:10]) or f'{found.outputs} without names'}"
+        )
+    return np.array([trained.classes.index(name) for name in found.classes])
+
+
+def confusion_matrix(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(classes, classes): how often the class of a row was taken for that of a column."""
+    classes = outputs.shape[-1]
+    both = targets * classes + outputs.argmax(-1)
+    return torch.bincount(both, minlength=classes**2).view(classes, classes)
