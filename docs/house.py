@@ -32,6 +32,45 @@ WALKS: dict[str, tuple[str, Walk]] = {
             ("ssm.compiled.scan_code", "the loops over time, forward and backward"),
         ],
     ),
+    "train": (
+        "s4d train, from the command line to a checkpoint",
+        [
+            ("cli", "finds the command"),
+            ("cli.train", "flags of the task; shows data, model and progress"),
+            ("cli.common.options", "the task and the options that commands share"),
+            ("data.user_files.lookup", "a name or a path becomes a Task"),
+            ("data.task", "what a task is: loader, metric, the paper's numbers"),
+            ("training.config", "everything that decides a run, as plain data"),
+            ("training.run", "one run from beginning to end"),
+            ("training.build", "a config and a signature become a model"),
+            ("nn.model", "encoder, blocks, pooling, decoder"),
+            ("training.loop", "epochs, steps, evaluation; the best and the last are kept"),
+            ("training.batches", "the order of the data, from seed and epoch"),
+            ("training.optimizer", "parameter groups, schedule, clipping, average"),
+            ("training.evaluation", "predictions and losses of a split"),
+            ("training.checkpoint_store", "what is kept, and when"),
+            ("training.checkpoint", "written whole, verified when read"),
+            ("_files", "write beside, then rename"),
+        ],
+    ),
+    "result": (
+        "A result, from its experiment to its verdict and page",
+        [
+            ("cli.paper", "s4d paper run, claims, report"),
+            ("paper.recipes", "the paper's tables: rows, columns, published numbers"),
+            ("paper.experiments.grid", "what is done is read, what is left is run"),
+            ("paper.experiments.engines", "processes of this machine, Ray or Slurm"),
+            ("paper.experiments.experiment", "one run, and its result as JSON"),
+            ("paper.results", "a folder of results, read once"),
+            ("paper.claims", "judge(): a verdict for each claim"),
+            ("paper.claims.findings", "all findings, in the order of the paper"),
+            ("paper.claims.findings.ablations", "statement, rows and rule of each finding"),
+            ("paper.claims.rules", "how results decide"),
+            ("paper.claims.comparison", "a difference, and how much of it may be chance"),
+            ("paper.report.paper_report", "tables, curves, verdicts"),
+            ("paper.report.page", "HTML or Markdown"),
+        ],
+    ),
 }
 
 
@@ -40,8 +79,10 @@ def module_path(name: str) -> Path:
     return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
 
 
-def imports(name: str) -> set[str]:
-    """The modules that a module names: by import, or as text, as what is loaded late is."""
+def imports(name: str) -> tuple[set[str], set[str]]:
+    """The modules that a module names, by import or as text, as what is loaded late is; and those
+    that it has through a room's exports as well.
+    """
     path = module_path(name)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
@@ -54,8 +95,11 @@ def imports(name: str) -> set[str]:
             text = ast.unparse(node)[2:-1]
             found.add(text.replace("{__package__}", package))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value.removeprefix("s4d_torch."))
-    return found | reexported(found)
+            found |= {node.value.removeprefix("s4d_torch."), f"{package}.{node.value}"}
+    direct = set(found)
+    while more := reexported(found) - found:
+        found |= more
+    return direct, found
 
 
 def reexported(found: set[str]) -> set[str]:
@@ -69,7 +113,8 @@ def reexported(found: set[str]) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 if leaf in {alias.name for alias in node.names}:
-                    more.add(node.module.removeprefix("s4d_torch."))
+                    source = node.module.removeprefix("s4d_torch.")
+                    more |= {source, f"{source}.{leaf}"}
             elif isinstance(node, ast.Dict):  # names that are imported when first asked for
                 more |= {
                     value.value.removeprefix("s4d_torch.")
@@ -83,15 +128,15 @@ def reexported(found: set[str]) -> set[str]:
 
 
 def edges(walk: Walk) -> list[tuple[int, int]]:
-    """For each step but the first, the latest step before it that imports it."""
+    """For each step but the first, the latest step before it that imports it, if possible by name."""
     names = [name for name, _ in walk]
     known = [imports(name) for name in names]
     found = []
     for k, name in enumerate(names[1:], start=1):
-        importers = [j for j in range(k) if name in known[j]]
+        importers = [j for way in (0, 1) for j in reversed(range(k)) if name in known[j][way]]
         if not importers:
             raise SystemExit(f"no step before {name} imports it: the walk is not true any more")
-        found.append((importers[-1], k))
+        found.append((importers[0], k))
     return found
 
 
