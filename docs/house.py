@@ -95,7 +95,9 @@ def imports(name: str) -> tuple[set[str], set[str]]:
             text = ast.unparse(node)[2:-1]
             found.add(text.replace("{__package__}", package))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {node.value.removeprefix("s4d_torch."), f"{package}.{node.value}"}
+            found.add(node.value.removeprefix("s4d_torch."))
+            if path.name == "__init__.py":  # a room that imports its modules by their names
+                found.add(f"{package}.{node.value}")
     direct = set(found)
     while more := reexported(found) - found:
         found |= more
@@ -128,7 +130,7 @@ def reexported(found: set[str]) -> set[str]:
 
 
 def edges(walk: Walk) -> list[tuple[int, int]]:
-    """For each step but the first, the latest step before it that imports it, if possible by name."""
+    """For each step but the first, the latest step before it that imports it, best by name."""
     names = [name for name, _ in walk]
     known = [imports(name) for name in names]
     found = []
