@@ -4,7 +4,8 @@
     python docs/house.py --check  only says whether they are up to date
 
 A walk names modules in the order they are passed. Each but the first has to be imported by one
-before it, wherever that import stands; a walk that no longer agrees with the source is an error.
+before it, wherever that import stands (``a > b`` says by which); a walk that no longer agrees with
+the source is an error.
 """
 
 import ast
@@ -41,7 +42,7 @@ WALKS: dict[str, tuple[str, Walk]] = {
             ("data.user_files.lookup", "a name or a path becomes a Task"),
             ("data.task", "what a task is: loader, metric, the paper's numbers"),
             ("training.config", "everything that decides a run, as plain data"),
-            ("training.run", "one run from beginning to end"),
+            ("cli.train > training.run", "one run from beginning to end"),
             ("training.build", "a config and a signature become a model"),
             ("nn.model", "encoder, blocks, pooling, decoder"),
             ("training.loop", "epochs, steps, evaluation; the best and the last are kept"),
@@ -75,7 +76,7 @@ WALKS: dict[str, tuple[str, Walk]] = {
 
 
 def module_path(name: str) -> Path:
-    path = SOURCE.joinpath(*name.split("."))
+    path = SOURCE.joinpath(*module_name(name).split("."))
     return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
 
 
@@ -131,15 +132,25 @@ def reexported(found: set[str]) -> set[str]:
 
 def edges(walk: Walk) -> list[tuple[int, int]]:
     """For each step but the first, the latest step before it that imports it, best by name."""
-    names = [name for name, _ in walk]
+    names = [module_name(step) for step, _ in walk]
     known = [imports(name) for name in names]
     found = []
-    for k, name in enumerate(names[1:], start=1):
-        importers = [j for way in (0, 1) for j in reversed(range(k)) if name in known[j][way]]
+    for k, (step, _) in enumerate(walk[1:], start=1):
+        above = names.index(step.split(" > ")[0]) if " > " in step else None
+        importers = [
+            j
+            for way in (0, 1)
+            for j in reversed(range(k))
+            if names[k] in known[j][way] and above in (None, j)
+        ]
         if not importers:
-            raise SystemExit(f"no step before {name} imports it: the walk is not true any more")
+            raise SystemExit(f"no step before {step} imports it: the walk is not true any more")
         found.append((importers[0], k))
     return found
+
+
+def module_name(step: str) -> str:
+    return step.split(" > ")[-1]
 
 
 WIDE, HIGH, INDENT, LINE = 940, 44, 34, 30
