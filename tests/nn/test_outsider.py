@@ -1,4 +1,7 @@
-"""Registered from outside, in one's own file: it works wherever the package's own choices do."""
+"""Registered from outside, in one's own file: it works wherever the package's own choices do.
+
+A task and a metric: ``tests/data/test_outside_task.py``.
+"""
 
 import json
 from collections.abc import Iterator
@@ -320,6 +323,3 @@ def test_an_export_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert "step.weights" in capsys.readouterr().out
     assert main(["export", str(tmp_path / "model"), "--to", "weights"]) == 2
     assert "choose one of: onnx, pt2" in capsys.readouterr().err
-
-
-# -- a task and a metric go here -------------------------------------------------------------------
