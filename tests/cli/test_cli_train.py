@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -395,6 +396,7 @@ def test_events_after_the_step_a_run_goes_on_from_are_replaced() -> None:
         for step in steps:
             board.step(progress(step, 1))
         board.close()
+        time.sleep(1.1)  # the names of event files sort by second, then by a number without zeros
     events = EventAccumulator("events").Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
 

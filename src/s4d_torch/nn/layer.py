@@ -141,11 +141,20 @@ class Layer(Pretrained):
         """
         # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there.
         # A keyword and not a method of its own: hooks, such as those of FSDP, run on calls alone.
-        y, state = self.ssm._forward(u, state, lengths, rate, return_state, _zero_ends)
+        y, state = self.ssm(
+            u,
+            state,
+            lengths=lengths,
+            rate=rate,
+            return_state=return_state,
+            _zero_ends=_zero_ends,
+        )
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", zero_ends(u, lengths))
         y = self.gate(self.output(self.dropout(self.activation(y))))
-        return zero_ends(y, lengths) if _zero_ends else y, state
+        if lengths is not None and _zero_ends:
+            y = zero_ends(y, lengths)
+        return y, state
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u, y (batch, d_model)."""

@@ -224,6 +224,7 @@ class SSM(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         rate: float = 1.0,
         return_state: bool = True,
+        _zero_ends: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """``y, state``: the output and the state at the end of each sequence.
 
@@ -232,20 +233,8 @@ class SSM(nn.Module):
         model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
         saves the work of the end state and returns None for it, as a bidirectional module does.
         """
-        return self._forward(u, state, lengths, rate, return_state)
-
-    def _forward(
-        self,
-        u: Tensor,
-        state: Tensor | None,
-        lengths: Tensor | Sequence[int] | None,
-        rate: float,
-        return_state: bool,
-        zero_padding: bool = True,
-    ) -> tuple[Tensor, Tensor | None]:
-        """``zero_padding=False`` saves the zeros in the output, for a caller who ignores what lies
-        beyond the ends anyway; the padding of ``u`` has to be finite then.
-        """
+        # _zero_ends=False saves the zeros for a model, which ignores what lies beyond the ends; the
+        # padding of u has to be finite then.
         validate.signal("u", u, "(batch, length, d_model)", self.d_model, self.raw_C.dtype)
         validate.sampling_rate(rate)
         batch, length = u.shape[:2]
@@ -257,7 +246,7 @@ class SSM(nn.Module):
         with torch.autocast(u.device.type, enabled=False):
             space = self._state_space(rate)
             x, valid, both_ways = u.to(space.dtype), None, self.method.bidirectional
-            if lengths is not None and (zero_padding or return_state or both_ways):
+            if lengths is not None and (_zero_ends or return_state or both_ways):
                 # whoever looks ahead would hear the padding
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
@@ -267,7 +256,7 @@ class SSM(nn.Module):
                 y, state = run(
                     space, x, state, lengths, engine=self.engine, need_state=return_state
                 )
-            if valid is not None and zero_padding:
+            if valid is not None and _zero_ends:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
 
