@@ -14,8 +14,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 def unusable(values: Array) -> Array:
     """Where values are missing, infinite or too large for float32."""
-    found: Array = ~(np.abs(values) <= LARGEST)  # NaN too: no comparison holds for it
-    return found
+    return np.asarray(~(np.abs(values) <= LARGEST))  # NaN too: no comparison holds for it
 
 
 def interpolate(series: Array) -> Array:

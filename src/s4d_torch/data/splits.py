@@ -27,8 +27,8 @@ def split_randomly(
     whole: Split, signature: Signature, *, validation: float, test: float, seed: int
 ) -> Dataset:
     """Three random splits of one set of sequences."""
-    parts = [whole.part(part) for part in cut_randomly(len(whole), (validation, test), seed)]
-    return Dataset(parts[0], parts[1], parts[2], signature)
+    parts = cut_randomly(len(whole), (validation, test), seed)
+    return Dataset.of(map(whole.part, parts), signature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,6 @@ def _by_class(labels: Array, wanted: int, random: np.random.Generator) -> Array:
         for name, size in zip(classes, taken, strict=True)
     ]
     return np.sort(np.concatenate(chosen))
-
-
-# ---- standard units ---------------------------------------------------------------------------
 
 
 def standard_units(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:

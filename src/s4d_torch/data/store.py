@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import cache
 from hashlib import sha256
 from mmap import mmap
 from pathlib import Path
@@ -30,9 +31,7 @@ class Scratch:
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A new array of zeros, mapped from a file of its own."""
-        return np.lib.format.open_memmap(
-            self._new_file(), mode="w+", dtype=np.dtype(dtype), shape=shape
-        )
+        return np.lib.format.open_memmap(self._new_file(), "w+", np.dtype(dtype), shape)
 
     def ragged(self, sequences: Iterable[Array]) -> Sequences:
         """Sequences written one after the other as they come, never all in memory."""
@@ -80,7 +79,15 @@ def cached(
     Known by ``key`` and by the sizes and times of ``files``. It is built in a folder beside its
     place and moved there whole, so that an interrupted build leaves nothing half made.
     """
-    place = root / f"{name}-{_fingerprint(key, files)}"
+    stats = [(str(file), file.stat()) for file in sorted(files)]
+    described = {
+        "format": FORMAT,
+        "version": __version__,  # loaders of another one may read the same files otherwise
+        "key": dict(key),
+        "files": [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats],
+    }
+    digest = sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()
+    place = root / f"{name}-{digest[:16]}"
     if not (place / INDEX).exists():
         with ExitStack() as stack:
             try:
@@ -99,17 +106,6 @@ def cached(
         raise ValueError(
             f"{place} is damaged ({error}); remove it, and it is prepared anew"
         ) from error
-
-
-def _fingerprint(key: Mapping[str, Any], files: Sequence[Path]) -> str:
-    stats = [(str(file), file.stat()) for file in sorted(files)]
-    described = {
-        "format": FORMAT,
-        "version": __version__,  # loaders of another one may read the same files otherwise
-        "key": dict(key),
-        "files": [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats],
-    }
-    return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _write(dataset: Dataset, scratch: Scratch) -> None:
@@ -136,12 +132,10 @@ def _write(dataset: Dataset, scratch: Scratch) -> None:
 
 def _read(place: Path) -> Dataset:
     described = json.loads((place / INDEX).read_text())
-    arrays: dict[str, Array] = {}
 
+    @cache  # splits share arrays
     def load(name: str) -> Array:
-        if name not in arrays:
-            arrays[name] = np.load(place / name, mmap_mode="r", allow_pickle=False)
-        return arrays[name]
+        return np.load(place / name, mmap_mode="r", allow_pickle=False)
 
     def tower(values: str, offsets: str | None) -> Sequences:
         return Sequences(load(values), None if offsets is None else np.array(load(offsets)))

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import IO, Literal
 
@@ -55,12 +56,8 @@ class _Member:
 def is_archive(path: Path) -> bool:
     """Whether ``path`` holds many files: .zip, .tar, .tar.gz, .tgz, or a .gz with a tar inside."""
     name = path.name.lower()
-    if name.endswith((".zip", ".tar", ".tar.gz", ".tgz")):
-        return True
-    return name.endswith(".gz") and _holds_tar(path)
-
-
-def _holds_tar(path: Path) -> bool:
+    if not name.endswith(".gz") or name.endswith(".tar.gz"):
+        return name.endswith((".zip", ".tar", ".tar.gz", ".tgz"))
     try:
         with tarfile.open(path) as tar:
             return tar.next() is not None  # zeros alone would pass for an empty tar
@@ -77,16 +74,15 @@ def extract(archive: Path, folder: Path, limits: Limits | None = None) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(archive, folder, limits or Limits())
-    read = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
-    members = read(archive)
-    while (member := _next(members, archive)) is not None:
+    for member in _members(archive):
         writer.add(member)
     writer.resolve_links()
 
 
-def _next(members: Iterator[_Member], archive: Path) -> _Member | None:
+def _members(archive: Path) -> Iterator[_Member]:
+    read = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
     try:
-        return next(members, None)
+        yield from read(archive)
     except DAMAGED as error:
         raise _damaged(archive, error) from error
 
@@ -129,20 +125,11 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
                 yield _Member(info.name, "file", partial(tar.extractfile, info))
             else:
                 raise _refused(archive, info.name, "is a device or another special file")
-        _check_end(tar)
-
-
-def _check_end(tar: tarfile.TarFile) -> None:
-    # tarfile takes a header that it cannot read for the end; the end is zeros, or nothing
-    if tar.fileobj is not None:
+        # tarfile takes a header that it cannot read for the end; the end is zeros, or nothing
+        assert tar.fileobj is not None
         tar.fileobj.seek(tar.offset)
-        block = tar.fileobj.read(BLOCK)
-        if block not in (b"", bytes(BLOCK)):
+        if tar.fileobj.read(BLOCK) not in (b"", bytes(BLOCK)):
             raise tarfile.ReadError(f"no member begins at byte {tar.offset}")
-
-
-def _open(path: Path) -> IO[bytes]:
-    return path.open("rb")
 
 
 def _from_root(link: str, target: str) -> str:
@@ -162,10 +149,8 @@ class _Writer:
     def __init__(self, archive: Path, folder: Path, limits: Limits) -> None:
         self.archive, self.folder, self.limits = archive, folder, limits
         self.free = shutil.disk_usage(folder).free
-        packed = archive.stat().st_size
-        self.inflated = max(limits.unquestioned, int(limits.ratio * packed))
-        self.members = 0
-        self.bytes = 0
+        self.inflated = max(limits.unquestioned, int(limits.ratio * archive.stat().st_size))
+        self.members = self.bytes = 0
         self.links: dict[Path, tuple[str, Path]] = {}
 
     def add(self, member: _Member) -> None:
@@ -194,7 +179,7 @@ class _Writer:
                 target = self.links[target][1]
             if target in self.links or not target.is_file():
                 raise self._refused(name, "is a link to something that is no file of the archive")
-            self._write(_Member(name, "file", partial(_open, target)), path)
+            self._write(_Member(name, "file", partial(FileIO, target)), path)
 
     def _path(self, name: str, member: str) -> Path:
         """Where ``name`` belongs; both kinds of slashes separate, as each system reads them."""

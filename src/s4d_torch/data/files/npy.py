@@ -105,7 +105,12 @@ def read_blocks(stored: StoredArray) -> Iterator[Array]:
     if stored.file.suffix.lower() != ".npy" and stored.in_order:
         yield from _streamed(stored, row, together)
         return
-    array = _loaded(stored)
+    mapped: Literal["r"] | None = "r" if stored.file.suffix.lower() == ".npy" else None
+    try:
+        loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"{stored} but cannot be read: {error}") from error
+    array = loaded if mapped else loaded[stored.name]
     for start in range(0, stored.shape[0], together):
         yield np.asarray(array[start : start + together])
 
@@ -122,18 +127,6 @@ def _streamed(stored: StoredArray, row: int, together: int) -> Iterator[Array]:
             if len(content) < rows * row:
                 raise ValueError(f"{stored} but ends before its last row")
             yield np.frombuffer(content, stored.dtype).reshape(rows, *stored.shape[1:])
-
-
-def _loaded(stored: StoredArray) -> Array:
-    mapped: Literal["r"] | None = "r" if stored.file.suffix.lower() == ".npy" else None
-    try:
-        loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{stored} but cannot be read: {error}") from error
-    return loaded if mapped else loaded[stored.name]
-
-
-# ---- values -----------------------------------------------------------------------------------
 
 
 def write_values(values: Array, out: Array) -> tuple[int, ...] | None:

@@ -109,16 +109,19 @@ def _attempt(url: str, part: Path, size: int | None, verifiable: bool, shown: Me
     if offset and offset == (size or note.size):
         return True
     with _ask(url, part, offset, note) as response:
-        continued = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        if continued:
+        if continued := response.status == http.HTTPStatus.PARTIAL_CONTENT:
             _check_continues(response, part, offset, note)
         else:
             offset = 0
         length = response.headers.get("Content-Length", "")
         total = offset + int(length) if length.isdecimal() else None
-        _check_total(total, size)
+        if size is not None and total is not None and total != size:
+            raise TransferError(f"the server offers {total} bytes there, not the {size} expected")
         total = total or size
-        _check_space(part, (total or 0) - offset)
+        needed, free = (total or 0) - offset, shutil.disk_usage(part.parent).free
+        if needed > free:
+            full = f"{decimal(needed)} are still to come and {decimal(free)} are free on the disk"
+            raise OSError(errno.ENOSPC, full)
         with part.open("r+b" if offset else "wb") as file:
             _Note.beside(part).write_text(json.dumps(asdict(_Note(url, _version(response), total))))
             file.seek(offset)
@@ -173,20 +176,6 @@ def _check_continues(response: Any, part: Path, offset: int, note: _Note) -> Non
     if moved or resized or renewed:
         forget(part)
         raise _BrokenError(f"the file on the server has changed (Content-Range: {where})")
-
-
-def _check_total(total: int | None, size: int | None) -> None:
-    if size is not None and total is not None and total != size:
-        raise TransferError(f"the server offers {total} bytes there, not the {size} expected")
-
-
-def _check_space(part: Path, needed: int) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if needed > free:
-        raise OSError(
-            errno.ENOSPC,
-            f"{decimal(needed)} are still to come and {decimal(free)} are free on the disk",
-        )
 
 
 def _chunks(response: Any) -> Iterator[bytes]:

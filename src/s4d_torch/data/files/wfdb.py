@@ -23,12 +23,9 @@ from s4d_torch.data.dataset import Array
 
 DEFAULT_RATE = 250.0
 DEFAULT_GAIN = 200.0  # units per millivolt; what a gain of 0 or none means
-
 BITS = {16: 16, 80: 8, 212: 12}  # of a sample, by the number of its format
 
-_FORMAT = re.compile(
-    r"(?P<format>\d+)(?:x(?P<frame>\d+))?(?::(?P<skew>\d+))?(?:\+(?P<offset>\d+))?"
-)
+_FORMAT = re.compile(r"(?P<bits>\d+)(?:x(?P<frame>\d+))?(?::(?P<skew>\d+))?(?:\+(?P<offset>\d+))?")
 _GAIN = re.compile(r"(?P<gain>[^(/\s]+)(?:\((?P<baseline>-?\d+)\))?(?:/(?P<units>\S+))?")
 
 
@@ -82,8 +79,7 @@ def read_record(path: Path) -> WfdbRecord:
     columns: list[Array] = []
     for _, group in groupby(header.signals, key=lambda signal: signal.file):
         signals = list(group)
-        stored = _read_file(header, signals)
-        for column, signal in zip(stored.T, signals, strict=True):
+        for column, signal in zip(_read_file(header, signals).T, signals, strict=True):
             _verify(column, signal, header.path)
             numbers = (column.astype(np.float64) - signal.baseline) / signal.gain
             numbers[column == -(2 ** (BITS[signal.format] - 1))] = np.nan
@@ -95,13 +91,9 @@ def read_record(path: Path) -> WfdbRecord:
 
 def read_header(path: Path) -> Header:
     """What a header file says."""
-    lines = [
-        (number, line.strip())
-        for number, line in enumerate(path.read_text("latin-1").splitlines(), 1)
-        if line.strip()
-    ]
-    comments = tuple(line[1:].strip() for _, line in lines if line.startswith("#"))
-    lines = [(number, line) for number, line in lines if not line.startswith("#")]
+    every = [(i, line.strip()) for i, line in enumerate(path.read_text("latin-1").splitlines(), 1)]
+    comments = tuple(line[1:].strip() for _, line in every if line.startswith("#"))
+    lines = [(i, line) for i, line in every if line and not line.startswith("#")]
     if not lines:
         raise ValueError(f"{path}: no record line; expected 'NAME signals rate samples'")
     where = f"{path}, line {lines[0][0]}"
@@ -138,9 +130,9 @@ def _parse_signal(line: str, where: str) -> Signal:
     gain = _GAIN.fullmatch(fields[2]) if len(fields) > 2 else None
     if stored is None or (gain is None and len(fields) > 2):
         raise ValueError(f"{where}: {line!r} is not 'file format gain(baseline)/units ...'")
-    if int(stored["format"]) not in BITS:
+    if int(stored["bits"]) not in BITS:
         known = ", ".join(map(str, BITS))
-        raise ValueError(f"{where}: signal format {stored['format']}; the supported are {known}")
+        raise ValueError(f"{where}: signal format {stored['bits']}; the supported are {known}")
     if int(stored["frame"] or 1) != 1 or int(stored["skew"] or 0) != 0:
         raise ValueError(f"{where}: {fields[1]!r} has frames or skew, which are not supported")
     try:
@@ -151,7 +143,7 @@ def _parse_signal(line: str, where: str) -> Signal:
     zero = numbers[1] if len(numbers) > 1 else 0
     return Signal(
         file=fields[0],
-        format=int(stored["format"]),
+        format=int(stored["bits"]),
         offset=int(stored["offset"] or 0),
         gain=per_unit or DEFAULT_GAIN,
         baseline=int(gain["baseline"]) if gain and gain["baseline"] else zero,

@@ -50,22 +50,22 @@ def load_cifar(options: CifarOptions, folder: DataFolder, *, channels: int) -> D
     batches = _training_batches(folder)
 
     def build(scratch: Scratch) -> Dataset:
-        parts = [read_images(files, channels, scratch) for files in (batches, [test])]
-        return image_dataset(parts[0], parts[1], CLASSES, options.split_seed)
+        train, tested = (read_images(files, channels, scratch) for files in (batches, [test]))
+        return image_dataset(train, tested, CLASSES, options.split_seed)
 
     key = {"channels": channels, "split_seed": options.split_seed}
     return folder.prepared("cifar10", key, [*batches, test], build)
 
 
 def _training_batches(folder: DataFolder) -> list[Path]:
-    batches = sorted((folder.root / FOLDER).glob("data_batch_*.bin"))
-    if not batches:
+    root = folder.root / FOLDER
+    if not any(root.glob("data_batch_*.bin")):
         folder.require(f"{FOLDER}/data_batch_1.bin", SOURCES)
-        batches = sorted((folder.root / FOLDER).glob("data_batch_*.bin"))
+    batches = sorted(root.glob("data_batch_*.bin"))
     if len(batches) < BATCHES:
         warnings.warn(
-            f"{len(batches)} of the {BATCHES} training batches of CIFAR-10 are in "
-            f"{folder.root / FOLDER}: there is less to learn from than published results had; "
+            f"{len(batches)} of the {BATCHES} training batches of CIFAR-10 are in {root}: "
+            "there is less to learn from than published results had; "
             "add the others, or remove the folder to have all of it downloaded",
             stacklevel=3,
         )
@@ -107,11 +107,6 @@ def _count_records(file: Path) -> int:
     return count
 
 
-SMALL = replace(LAPTOP, norm="batch", lr=0.01, batch_size=50, epochs=3)
-# One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
-# all tasks of Long Range Arena.
-PAPER = replace(ARENA, d_model=512, norm="layer", prenorm=False, dropout=0.1, epochs=200)
-
 _task = partial(
     Task,
     options=CifarOptions,
@@ -122,8 +117,10 @@ _task = partial(
     citation="Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images",
     sources=SOURCES,
     files=(f"{FOLDER}/test_batch.bin",),
-    small=SMALL,
-    paper=PAPER,
+    small=replace(LAPTOP, norm="batch", lr=0.01, batch_size=50, epochs=3),
+    # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
+    # all tasks of Long Range Arena.
+    paper=replace(ARENA, d_model=512, norm="layer", prenorm=False, dropout=0.1, epochs=200),
 )
 
 register(

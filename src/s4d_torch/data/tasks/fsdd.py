@@ -21,14 +21,9 @@ VALIDATION = 0.1
 
 FOLDER = "fsdd"
 UNPACKED = "free-spoken-digit-dataset-master"
-SOURCES = (
-    Source(
-        "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/heads/master.zip",
-        into=FOLDER,
-    ),
-)
-
-_NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<take>\d+)\.wav")
+ADDRESS = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/heads/master.zip"
+SOURCES = (Source(ADDRESS, into=FOLDER),)
+_NAME = re.compile(r"(?P<digit>\d)_[a-z]+_(?P<take>\d+)\.wav")
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,7 @@ def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
     All six speakers are in every split: this measures words, not unknown voices.
     """
     recordings = _find_recordings(folder)
-    longest = round(options.max_seconds * RATE)
-    seed = options.split_seed
+    longest, seed = round(options.max_seconds * RATE), options.split_seed
     return folder.prepared(
         "fsdd",
         {"longest": longest, "seed": seed},
@@ -94,15 +88,15 @@ def _build(recordings: Path, longest: int, seed: int, scratch: Scratch) -> Datas
 
 def _parse_names(paths: list[Path]) -> tuple[Array, Array]:
     """(digits, takes) of names DIGIT_SPEAKER_TAKE.wav."""
-    matches = []
+    numbers = []
     for path in paths:
         if (match := _NAME.fullmatch(path.name)) is None:
             raise ValueError(
                 f"{path}: expected a name like 7_jackson_32.wav (digit, speaker, take)"
             )
-        matches.append(match)
-    digits = np.array([int(match["digit"]) for match in matches], dtype=np.int64)
-    return digits, np.array([int(match["take"]) for match in matches], dtype=np.int64)
+        numbers.append((int(match["digit"]), int(match["take"])))
+    digits, takes = np.array(numbers, dtype=np.int64).reshape(-1, 2).T
+    return digits, takes
 
 
 def _read_clips(paths: list[Path], longest: int) -> Iterator[Array]:

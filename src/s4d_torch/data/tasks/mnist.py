@@ -79,11 +79,9 @@ def _load(
     reorder: Callable[[Array], Array],
 ) -> Dataset:
     files = find_files(folder)
-    train_images, train_labels, test_images, test_labels = files
 
     def build(scratch: Scratch) -> Dataset:
-        train = read_split(train_images, train_labels, reorder)
-        test = read_split(test_images, test_labels, reorder)
+        train, test = (read_split(files[i], files[i + 1], reorder) for i in (0, 2))
         return image_dataset(train, test, CLASSES, options.split_seed)
 
     return folder.prepared("mnist", {"split_seed": options.split_seed, **key}, files, build)
@@ -94,10 +92,7 @@ def find_files(folder: DataFolder) -> list[Path]:
     missing = [name for name in FILES if _find(folder.root, name) is None]
     if missing:
         folder.require(f"{FOLDER}/{missing[0]}.gz", [SOURCES[name] for name in missing])
-    return [
-        _find(folder.root, name) or folder.require(f"{FOLDER}/{name}.gz", [SOURCES[name]])
-        for name in FILES
-    ]
+    return [_find(folder.root, name) or folder.root / FOLDER / f"{name}.gz" for name in FILES]
 
 
 def _find(root: Path, name: str) -> Path | None:

@@ -51,16 +51,14 @@ def load_text(options: TextOptions, folder: DataFolder) -> Dataset:
     folders = [folder.root / name for name in FOLDERS]
     for each in folders:
         if not each.is_dir():
-            raise MissingDataError(
-                f"{root} has no folder {each.relative_to(root)}; unpack {SOURCE.name} again"
-            )
+            what = f"{root} has no folder {each.relative_to(root)}"
+            raise MissingDataError(f"{what}; unpack {SOURCE.name} again")
     # The times of four folders stand for their 50000 files, so that a second start stays quick.
     return folder.prepared("text", asdict(options), folders, lambda s: _build(options, root, s))
 
 
 def _build(options: TextOptions, root: Path, scratch: Scratch) -> Dataset:
-    train = _read(root / "train", options, scratch)
-    test = _read(root / "test", options, scratch)
+    train, test = (_read(root / part, options, scratch) for part in ("train", "test"))
     kept, validated = cut_randomly(len(train), (options.validation,), options.split_seed)
     longest = max(train.inputs[0].longest, test.inputs[0].longest)
     signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True)
@@ -74,9 +72,8 @@ def _read(part: Path, options: TextOptions, scratch: Scratch) -> Split:
     for label, name in enumerate(CLASSES):
         found = sorted((part / name).glob("*.txt"))
         if not found:
-            raise MissingDataError(
-                f"{part / name} has no reviews (*.txt); unpack {SOURCE.name} again"
-            )
+            what = f"{part / name} has no reviews (*.txt)"
+            raise MissingDataError(f"{what}; unpack {SOURCE.name} again")
         files += found
         labels += [label] * len(found)
     order = np.random.Generator(np.random.PCG64(options.split_seed)).permutation(len(files))

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -44,8 +45,7 @@ RIDGE = 1.0
 NEWTON_STEPS = 12
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A chain of n dashes: ``nodes`` (n + 1, 2), rows and columns in pixels, ``along`` (n, 2).
 
     Dash k lies in the middle of the line from node k to node k + 1, of direction ``along[k]``.
@@ -55,16 +55,12 @@ class Curve:
     along: Array
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(NamedTuple):
     """All that is in an image: the first two ``curves`` are the long ones; ``dots`` is (2, 2)."""
 
     curves: Sequence[Curve]
     dots: Array
     label: int
-
-
-# ---- which ends get the dots ------------------------------------------------------------------
 
 
 def describe(points: Array, inward: Array, size: float) -> Array:
@@ -83,18 +79,8 @@ def describe(points: Array, inward: Array, size: float) -> Array:
     off_centre = np.stack([np.linalg.norm(a, axis=-1), np.linalg.norm(b, axis=-1)], axis=-1)
     parallel = (leave_a * leave_b).sum(-1)
     middle = np.linalg.norm(a + b, axis=-1) / 2
-    return np.stack(
-        [
-            distance,
-            heads.min(-1),
-            heads.max(-1),
-            parallel,
-            off_centre.min(-1),
-            off_centre.max(-1),
-            middle,
-        ],
-        axis=-1,
-    )
+    alike, far = [heads.min(-1), heads.max(-1), parallel], [off_centre.min(-1), off_centre.max(-1)]
+    return np.stack([distance, *alike, *far, middle], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -147,9 +133,6 @@ def choose_ends(seen: Array, odds: Odds, random: np.random.Generator) -> tuple[A
     if len(different) == 0 or len(same) == 0:
         return None
     return different[random.integers(len(different))], same[random.integers(len(same))]
-
-
-# ---- scenes -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
