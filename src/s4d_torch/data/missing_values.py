@@ -12,6 +12,13 @@ Missing = Literal["error", "interpolate"]
 LARGEST = float(np.finfo(np.float32).max)
 
 
+def number_of(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def unusable(values: Array) -> Array:
     """Where values are missing, infinite or too large for float32."""
     return np.asarray(~(np.abs(values) <= LARGEST))  # NaN too: no comparison holds for it
