@@ -1,7 +1,5 @@
 """The data folder: what was downloaded or put there, and the arrays made from it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

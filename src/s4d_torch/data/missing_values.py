@@ -1,7 +1,5 @@
 """Numbers that cannot be used: missing ones (NaN), and those that float32 does not hold."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Work done by several processes, its results in order."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence

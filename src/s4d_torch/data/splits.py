@@ -3,8 +3,6 @@
 The first of the splits takes what the others leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Prepared data on disk: arrays mapped into memory, made once and found again by their key."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack

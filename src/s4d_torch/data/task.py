@@ -1,7 +1,5 @@
 """A task: where its data comes from, how it is read, how it is judged, what the paper reports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar, get_args

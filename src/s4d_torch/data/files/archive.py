@@ -1,7 +1,5 @@
 """Archives (zip, tar) unpacked safely: nothing outside the folder, no links out of it, no bombs."""
 
-from __future__ import annotations
-
 import errno
 import posixpath
 import re

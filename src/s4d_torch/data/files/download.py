@@ -1,7 +1,5 @@
 """Files from their official addresses: resumed, verified, unpacked safely."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

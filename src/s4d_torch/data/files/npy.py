@@ -1,7 +1,5 @@
 """Arrays in ``.npy`` and ``.npz`` files, read a few rows at a time and never unpickled."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ and that many bytes, padded to an even number. ``fmt `` describes the samples an
 them, channel by channel within a frame; every other chunk is passed over.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import wave

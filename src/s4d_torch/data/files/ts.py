@@ -8,8 +8,6 @@ header: one case a line, its class first, then the numbers, separated by white s
 missing numbers at the end only fill up a shorter series and are cut off.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ Signals of one file are interleaved sample by sample. A stored sample d stands f
 (d - baseline) / gain in physical units, and the lowest number of a format for no sample at all.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import groupby

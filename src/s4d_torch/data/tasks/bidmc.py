@@ -8,8 +8,6 @@ for the respiratory rate, 192 for the oxygen saturation (150 of them in a record
 respiratory rate of 0, which one record has for a while, is taken as the monitor gave it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import partial

@@ -3,8 +3,6 @@
 The binary version: each record is a label, then 1024 bytes of red, of green and of blue.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ Digits* (Alpaydin and Kaynak 1998, CC BY 4.0): ``pixels`` (1797, 64), ``labels``
 scikit-learn ships the same images in the same order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

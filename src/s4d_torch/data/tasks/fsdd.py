@@ -1,7 +1,5 @@
 """Free Spoken Digit Dataset: ten digits by six speakers, 8000 samples per second, ragged."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """MNIST pixel by pixel: ``mnist`` row by row, ``pmnist`` in one random order for all images."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

@@ -1,7 +1,5 @@
 """Speech Commands: one second of raw audio, one of 35 words."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

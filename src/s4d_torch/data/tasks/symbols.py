@@ -4,8 +4,6 @@ The values of another task become symbols by a quantisation: even steps for pixe
 sound. A model that predicts the next one can generate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 

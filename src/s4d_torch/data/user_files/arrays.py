@@ -10,8 +10,6 @@ Values are kept in their type, those of 64 bits as float32. Models read them in 
 training cases, channel by channel.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """From the sequences and targets of a user's files to a dataset in standard units."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path

@@ -6,8 +6,6 @@ capital letters too; without a validation folder, a part of the training files v
 hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed over.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

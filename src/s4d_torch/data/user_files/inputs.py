@@ -1,7 +1,5 @@
 """Files to predict from: sounds, arrays, tables and text, as the sequences that a model reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

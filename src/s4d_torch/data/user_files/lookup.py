@@ -1,7 +1,5 @@
 """The task a name or a path stands for: a registered one, or a reader of the user's own files."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path

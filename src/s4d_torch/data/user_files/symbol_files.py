@@ -1,7 +1,5 @@
 """Symbols in files: prompts to read, and generated symbols as sounds, pictures or numbers."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

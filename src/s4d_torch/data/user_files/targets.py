@@ -1,7 +1,5 @@
 """Targets of a user's own data: classes from names or whole numbers, or numbers to predict."""
 
-from __future__ import annotations
-
 import math
 import re
 import warnings

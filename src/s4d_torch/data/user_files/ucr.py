@@ -5,8 +5,6 @@
 class, validates. Models read each dimension in units of the training cases.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -11,8 +11,6 @@ operators are 11 to 16, the closing bracket is 17. The arena's own pipeline drop
 bracket, which makes the value ambiguous; it is kept here, as in later work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -107,9 +105,7 @@ def load_listops(options: ListOpsOptions, folder: DataFolder) -> Dataset:
     return folder.prepared("listops", shaping, [], lambda s: _generated(options, s))
 
 
-def preview_listops(
-    options: ListOpsOptions,
-) -> tuple[ListOpsOptions, tuple[int, int, int]] | None:
+def preview_listops(options: ListOpsOptions) -> tuple[ListOpsOptions, tuple[int, int, int]] | None:
     """A few expressions of those that would be made."""
     if options.source != "generated":
         return None

@@ -13,8 +13,6 @@ operator two, itself and its closing bracket; no expression occurs twice. Only t
 numbers is another, so the expressions are others of the same distribution.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

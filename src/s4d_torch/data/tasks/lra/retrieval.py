@@ -10,8 +10,6 @@ is. A text is cut at the end; an empty one becomes a single 0, which otherwise o
 Quotation marks mean nothing in these files.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from contextlib import suppress

@@ -5,8 +5,6 @@ are in the file (mark-up such as ``<br />`` included), cut at the end: 256 token
 not occur and pads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

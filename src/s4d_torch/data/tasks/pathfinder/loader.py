@@ -9,8 +9,6 @@ images. The generated ones follow the same idea with curves that keep further ap
 hints in the ends, so results on the two cannot be compared.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Literal

@@ -9,8 +9,6 @@ folder, file, number, label, and how the image was made; and the images, 8-bit g
 image that is damaged is left out; the release is known to have an empty one.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from functools import partial

@@ -55,7 +55,8 @@ class Curve(NamedTuple):
     along: Array
 
 
-class Scene(NamedTuple):
+@dataclass(frozen=True)
+class Scene:
     """All that is in an image: the first two ``curves`` are the long ones; ``dots`` is (2, 2)."""
 
     curves: Sequence[Curve]
