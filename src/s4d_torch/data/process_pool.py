@@ -1,5 +1,6 @@
 """Work done by several processes, its results in order."""
 
+import operator
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,8 +61,4 @@ def in_order(jobs: Sequence[Callable[[], Result]], workers: int) -> Iterator[Res
     """The results of ``jobs``, done by ``workers`` processes, 0 for one per core."""
     count = min(workers or os.cpu_count() or 1, len(jobs))
     with ordered_map(1 if len(jobs) <= FEW_BLOCKS else count) as run:
-        yield from run(_call, jobs)
-
-
-def _call(job: Callable[[], Result]) -> Result:
-    return job()
+        yield from run(operator.call, jobs)

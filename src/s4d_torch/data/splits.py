@@ -67,14 +67,13 @@ def hold_out(targets: Array, kind: Kind, fractions: Sequence[float], seed: int) 
             held.append(left[part])
             left = np.delete(left, part)
         parts = [left, *held]
+    few = f"{len(targets)} cases are too few"
     for part, fraction in zip(parts[1:], fractions, strict=True):
         if not len(part):
-            raise ValueError(
-                f"{len(targets)} cases are too few to hold out {fraction:g} of them; "
-                "take a larger part, or add cases"
-            )
+            advice = "take a larger part, or add cases"
+            raise ValueError(f"{few} to hold out {fraction:g} of them; {advice}")
     if not len(parts[0]):
-        raise ValueError(f"{len(targets)} cases are too few: none is left to learn from")
+        raise ValueError(f"{few}: none is left to learn from")
     return parts
 
 

@@ -9,11 +9,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, NamedTuple
 
 from rich.filesize import decimal
 
@@ -27,22 +26,17 @@ class ArchiveError(ValueError):
     """An archive that is damaged, or holds what must not be unpacked; names the member."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What one archive may become: ample for data sets, and far from filling a disk unasked."""
 
-    total: int = 256 << 30
-    """bytes of all files"""
-    files: int = 5_000_000
-    """files, folders and links"""
+    total: int = 256 << 30  # bytes of all files
+    files: int = 5_000_000  # files, folders and links
     ratio: float = 100.0
     """bytes of all files for each byte of the archive; noise-free text reaches about 20"""
-    unquestioned: int = 64 << 20
-    """bytes of all files below which the ratio does not matter"""
+    unquestioned: int = 64 << 20  # bytes of all files below which the ratio does not matter
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     """``name`` as the archive has it; ``target`` of a link counts from the archive's root."""
 
     name: str
@@ -154,19 +148,21 @@ class _Writer:
     def add(self, member: _Member) -> None:
         self.members += 1
         if self.members > self.limits.files:
-            raise self._refused(member.name, f"is one too many: at most {self.limits.files}")
+            raise _refused(
+                self.archive, member.name, f"is one too many: at most {self.limits.files}"
+            )
         path = self._path(member.name, member.name)
         try:
             if member.kind == "folder":
                 path.mkdir(parents=True, exist_ok=True)
             elif path == self.folder:
-                raise self._refused(member.name, "is a file without a name")
+                raise _refused(self.archive, member.name, "is a file without a name")
             elif member.kind == "link":
                 self.links[path] = (member.name, self._path(member.target, member.name))
             else:
                 self._write(member, path)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise self._refused(member.name, "is both a file and a folder") from error
+            raise _refused(self.archive, member.name, "is both a file and a folder") from error
 
     def resolve_links(self) -> None:
         """Give each link the content of the file that it leads to, over other links if need be."""
@@ -176,7 +172,9 @@ class _Writer:
                 seen.add(target)
                 target = self.links[target][1]
             if target in self.links or not target.is_file():
-                raise self._refused(name, "is a link to something that is no file of the archive")
+                raise _refused(
+                    self.archive, name, "is a link to something that is no file of the archive"
+                )
             self._write(_Member(name, "file", partial(FileIO, target)), path)
 
     def _path(self, name: str, member: str) -> Path:
@@ -186,7 +184,7 @@ class _Writer:
         climbs = name == member and ".." in re.split(r"[/\\]", name)
         if leaves or climbs or "\0" in name or re.match(r"[A-Za-z]:", unified):
             what = "has a path" if name == member else f"is a link to {name!r},"
-            raise self._refused(member, f"{what} that leaves the folder")
+            raise _refused(self.archive, member, f"{what} that leaves the folder")
         return self.folder / unified
 
     def _write(self, member: _Member, path: Path) -> None:
@@ -218,7 +216,4 @@ class _Writer:
             raise OSError(errno.ENOSPC, full)
         else:
             return
-        raise self._refused(member, f"makes the files larger than {limit}")
-
-    def _refused(self, member: str, reason: str) -> ArchiveError:
-        return _refused(self.archive, member, reason)
+        raise _refused(self.archive, member, f"makes the files larger than {limit}")

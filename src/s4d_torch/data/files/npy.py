@@ -27,8 +27,7 @@ class StoredArray:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    in_order: bool
-    """rows stand one after the other in the file"""
+    in_order: bool  # rows stand one after the other in the file
 
     def __str__(self) -> str:
         return f"{self.file}: {self.name} is {self.shape}"

@@ -8,7 +8,6 @@ them, channel by channel within a frame; every other chunk is passed over.
 import os
 import struct
 import wave
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -37,8 +36,7 @@ class AudioFormat(NamedTuple):
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True)
-class _Wav:
+class _Wav(NamedTuple):
     """Where the samples of a wav file are, and how each is stored."""
 
     sample_rate: int

@@ -20,10 +20,9 @@ from rich.filesize import decimal
 from s4d_torch._progress import Meter, note, progress
 from s4d_torch._version import __version__
 
+# seconds before each new attempt; the count begins anew once an attempt brought something
 PAUSES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""seconds before each new attempt; the count begins anew once an attempt brought something"""
-TIMEOUT = 30.0
-"""seconds without a byte"""
+TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others a little later
 

@@ -31,14 +31,11 @@ class SeriesFile:
     file: Path
     missing: Missing
     kind: LabelKind = "classification"
-    classes: frozenset[str] = frozenset()
-    """that the header names, if it does"""
+    classes: frozenset[str] = frozenset()  # that the header names, if it does
     targets: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    dimensions: int = 0
-    """as the header says, or the first case has; 0 before it is known"""
-    length: int = 0
-    """of every series, as the header says; 0 if it does not"""
+    dimensions: int = 0  # as the header says, or the first case has; 0 before it is known
+    length: int = 0  # of every series, as the header says; 0 if it does not
 
     def __post_init__(self) -> None:
         self.is_ts = self.file.suffix.lower() == ".ts"

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,7 @@ _FORMAT = re.compile(r"(?P<bits>\d+)(?:x(?P<frame>\d+))?(?::(?P<skew>\d+))?(?:\+
 _GAIN = re.compile(r"(?P<gain>[^(/\s]+)(?:\((?P<baseline>-?\d+)\))?(?:/(?P<units>\S+))?")
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(NamedTuple):
     """One signal line of a header. ``first`` and ``checksum`` let a reader check the samples."""
 
     file: str
@@ -42,8 +42,7 @@ class Signal:
     name: str
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """A record as its header describes it; ``samples`` per signal is None where not declared."""
 
     path: Path
@@ -96,10 +95,8 @@ def read_header(path: Path) -> Header:
         raise ValueError(f"{path}: no record line; expected 'NAME signals rate samples'")
     where = f"{path}, line {lines[0][0]}"
     count, rate, samples = _parse_record_line(lines[0][1], where)
-    if len(lines) != 1 + count:
-        raise ValueError(
-            f"{where}: declares {count} signals, and {len(lines) - 1} signal lines follow"
-        )
+    if (follow := len(lines) - 1) != count:
+        raise ValueError(f"{where}: declares {count} signals, and {follow} signal lines follow")
     signals = tuple(_parse_signal(line, f"{path}, line {number}") for number, line in lines[1:])
     return Header(path, rate, samples, signals, comments)
 

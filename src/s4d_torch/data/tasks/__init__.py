@@ -7,7 +7,9 @@ from s4d_torch.data.tasks.bidmc import BidmcOptions, load_bidmc
 from s4d_torch.data.tasks.cifar import CifarOptions, load_cifar
 from s4d_torch.data.tasks.digits import DigitsOptions, load_digits
 from s4d_torch.data.tasks.fsdd import FsddOptions, load_fsdd
-from s4d_torch.data.tasks.lra import load_listops, load_retrieval, load_text
+from s4d_torch.data.tasks.lra.listops import load_listops
+from s4d_torch.data.tasks.lra.retrieval import load_retrieval
+from s4d_torch.data.tasks.lra.text import load_text
 from s4d_torch.data.tasks.mnist import MnistOptions, PermutedMnistOptions, load_mnist, load_pmnist
 from s4d_torch.data.tasks.pathfinder import load_pathfinder, load_pathx
 from s4d_torch.data.tasks.speech import SpeechOptions, load_speech

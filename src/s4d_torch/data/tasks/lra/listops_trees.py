@@ -149,13 +149,10 @@ def _median(arguments: Array, starts: Array, counts: Array) -> Array:
 class _Level(NamedTuple):
     """The nodes of one depth, of many trees one after the other."""
 
-    tree: Array
-    """which tree a node belongs to"""
+    tree: Array  # which tree a node belongs to
     token: Array
-    operator: Array
-    """whether a node is an operator"""
-    counts: Array
-    """arguments of each operator: the nodes of the next level, in order"""
+    operator: Array  # whether a node is an operator
+    counts: Array  # arguments of each operator: the nodes of the next level, in order
 
 
 def grow(rules: Rules, candidates: int, random: np.random.Generator) -> tuple[Array, Array]:

@@ -39,20 +39,13 @@ class Ground(NamedTuple):
     """Shapes as offsets of places, (directions, points), or (1, points) where they have none."""
 
     side: int
-    margin: int
-    """cells around the image that no shape reaches beyond, FOREIGN from the start"""
-    lines: Array
-    """from a place to the next one"""
-    lines_ahead: Array
-    """from there straight on to the one after"""
-    strips: Array
-    """all that is too near to a line for another curve"""
-    end: Array
-    """all that is too near to the end of a long curve, where a dot may sit"""
-    end_test: Array
-    """where nothing may be marked if an end is to have so much room"""
-    turns: Array
-    """differences of direction between a dash and the next, (turns,)"""
+    margin: int  # cells around the image that no shape reaches beyond, FOREIGN from the start
+    lines: Array  # from a place to the next one
+    lines_ahead: Array  # from there straight on to the one after
+    strips: Array  # all that is too near to a line for another curve
+    end: Array  # all that is too near to the end of a long curve, where a dot may sit
+    end_test: Array  # where nothing may be marked if an end is to have so much room
+    turns: Array  # differences of direction between a dash and the next, (turns,)
     turn_weights: Array
 
 

@@ -114,9 +114,7 @@ def load_pathx(options: PathXOptions, folder: DataFolder) -> Dataset:
     return load_pathfinder(options, folder, size=128)
 
 
-def preview_images(
-    options: PathfinderOptions,
-) -> tuple[PathfinderOptions, tuple[int, int, int]] | None:
+def preview(options: PathfinderOptions) -> tuple[PathfinderOptions, tuple[int, int, int]] | None:
     """A few images of those that would be made."""
     if options.source != "generated":
         return None
@@ -168,7 +166,7 @@ PATHFINDER = register(
         summary="are two dots joined by a dashed curve? 32x32 pixels (Long Range Arena Pathfinder)",
         options=PathfinderOptions,
         load=load_pathfinder,
-        preview=preview_images,
+        preview=preview,
         metric="accuracy",
         length=1024,
         size="made here (200000 images, 205 MB)",

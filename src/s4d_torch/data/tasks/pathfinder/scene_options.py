@@ -27,30 +27,18 @@ COUNTS = {"distractors": (4, 6, 8), "paddles": (4, 5, 6)}
 class SceneOptions:
     """What is in an image; lengths in pixels. :meth:`at` fills them in for a size."""
 
-    size: int
-    """of the square image"""
-    dash: float
-    """length of a dash"""
-    gap: float
-    """from the end of a dash to the next dash of its curve"""
-    thickness: float
-    """of a dash"""
-    dot_radius: float
-    """of the two dots"""
-    clearance: float
-    """between the centre lines of different curves, at least"""
-    continuity: float
-    """a curve turns by less than 90 degrees / continuity from dash to dash"""
-    distractors: int
-    """short curves, fewer where there is no room"""
-    paddles: int
-    """single dashes, fewer where there is no room"""
-    contour_length: int = 14
-    """dashes of each of the two long curves"""
-    distractor_length: int = 4
-    """dashes of a short curve"""
-    contrast: float = 0.8
-    """brightness of the dashes; that of the dots is 1"""
+    size: int  # of the square image
+    dash: float  # length of a dash
+    gap: float  # from the end of a dash to the next dash of its curve
+    thickness: float  # of a dash
+    dot_radius: float  # of the two dots
+    clearance: float  # between the centre lines of different curves, at least
+    continuity: float  # a curve turns by less than 90 degrees / continuity from dash to dash
+    distractors: int  # short curves, fewer where there is no room
+    paddles: int  # single dashes, fewer where there is no room
+    contour_length: int = 14  # dashes of each of the two long curves
+    distractor_length: int = 4  # dashes of a short curve
+    contrast: float = 0.8  # brightness of the dashes; that of the dots is 1
 
     def __post_init__(self) -> None:
         for name in MEASURES:
