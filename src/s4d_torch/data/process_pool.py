@@ -9,19 +9,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]  # as map
 FEW_BLOCKS = 4  # done here: until other processes are up, these are done too
-
-
-class OrderedMap(Protocol):
-    """``map``, perhaps over processes."""
-
-    def __call__(
-        self, work: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Iterator[Result]: ...
 
 
 @contextmanager
@@ -32,7 +25,7 @@ def ordered_map(processes: int) -> Iterator[OrderedMap]:
     ``if __name__ == "__main__":``, as each process imports it.
     """
     if processes <= 1:
-        yield lambda work, items: map(work, items)
+        yield map
         return
     # Spawned, not forked: a fork of a process in which torch runs threads may hang.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

@@ -142,27 +142,26 @@ class _Writer:
         self.archive, self.folder, self.limits = archive, folder, limits
         self.free = shutil.disk_usage(folder).free
         self.inflated = max(limits.unquestioned, int(limits.ratio * archive.stat().st_size))
+        self.refused = partial(_refused, archive)
         self.members = self.bytes = 0
         self.links: dict[Path, tuple[str, Path]] = {}
 
     def add(self, member: _Member) -> None:
         self.members += 1
         if self.members > self.limits.files:
-            raise _refused(
-                self.archive, member.name, f"is one too many: at most {self.limits.files}"
-            )
+            raise self.refused(member.name, f"is one too many: at most {self.limits.files}")
         path = self._path(member.name, member.name)
         try:
             if member.kind == "folder":
                 path.mkdir(parents=True, exist_ok=True)
             elif path == self.folder:
-                raise _refused(self.archive, member.name, "is a file without a name")
+                raise self.refused(member.name, "is a file without a name")
             elif member.kind == "link":
                 self.links[path] = (member.name, self._path(member.target, member.name))
             else:
                 self._write(member, path)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise _refused(self.archive, member.name, "is both a file and a folder") from error
+            raise self.refused(member.name, "is both a file and a folder") from error
 
     def resolve_links(self) -> None:
         """Give each link the content of the file that it leads to, over other links if need be."""
@@ -172,9 +171,7 @@ class _Writer:
                 seen.add(target)
                 target = self.links[target][1]
             if target in self.links or not target.is_file():
-                raise _refused(
-                    self.archive, name, "is a link to something that is no file of the archive"
-                )
+                raise self.refused(name, "is a link to something that is no file of the archive")
             self._write(_Member(name, "file", partial(FileIO, target)), path)
 
     def _path(self, name: str, member: str) -> Path:
@@ -184,7 +181,7 @@ class _Writer:
         climbs = name == member and ".." in re.split(r"[/\\]", name)
         if leaves or climbs or "\0" in name or re.match(r"[A-Za-z]:", unified):
             what = "has a path" if name == member else f"is a link to {name!r},"
-            raise _refused(self.archive, member, f"{what} that leaves the folder")
+            raise self.refused(member, f"{what} that leaves the folder")
         return self.folder / unified
 
     def _write(self, member: _Member, path: Path) -> None:
@@ -216,4 +213,4 @@ class _Writer:
             raise OSError(errno.ENOSPC, full)
         else:
             return
-        raise _refused(self.archive, member, f"makes the files larger than {limit}")
+        raise self.refused(member, f"makes the files larger than {limit}")

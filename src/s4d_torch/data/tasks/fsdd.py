@@ -1,7 +1,6 @@
 """Free Spoken Digit Dataset: ten digits by six speakers, 8000 samples per second, ragged."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,7 +66,10 @@ def _find_recordings(folder: DataFolder) -> Path:
 def _build(recordings: Path, longest: int, seed: int, scratch: Scratch) -> Dataset:
     paths = sorted(recordings.glob("*.wav"))
     digits, takes = _parse_names(paths)
-    clips = scratch.ragged(_read_clips(paths, longest))
+    clips = scratch.ragged(read_clip(path, RATE)[:longest] for path in paths)
+    lengths = clips.lengths(np.arange(len(clips)))
+    if not lengths.all():
+        raise ValueError(f"{paths[int(np.argmin(lengths))]}: no samples")
     whole = Split.whole(clips, digits)
     rest = np.flatnonzero(takes >= TEST_TAKES)
     train, validation = (rest[part] for part in cut_randomly(len(rest), (VALIDATION,), seed))
@@ -95,14 +97,6 @@ def _parse_names(paths: list[Path]) -> tuple[Array, Array]:
         numbers.append((int(match["digit"]), int(match["take"])))
     digits, takes = np.array(numbers, dtype=np.int64).reshape(-1, 2).T
     return digits, takes
-
-
-def _read_clips(paths: list[Path], longest: int) -> Iterator[Array]:
-    for path in paths:
-        samples = read_clip(path, RATE)
-        if len(samples) == 0:
-            raise ValueError(f"{path}: no samples")
-        yield samples[:longest]
 
 
 register(

@@ -110,7 +110,7 @@ def read_split(images: Path, labels: Path, order: Array) -> Split:
             "expected as many: do they belong together?"
         )
     check_labels(classes, len(CLASSES), str(labels))
-    values = pixels.reshape(-1, PIXELS)[:, order, None]
+    values = np.take(pixels.reshape(-1, PIXELS), order, axis=1)[..., None]
     return Split.whole(Sequences(values), classes.astype(np.int64))
 
 

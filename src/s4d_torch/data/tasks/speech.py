@@ -1,7 +1,7 @@
 """Speech Commands: one second of raw audio, one of 35 words."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -66,10 +66,18 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
     by speakers, with a warning: no speaker is in both, and numbers are not those of the full data.
     """
     root = folder.require(FOLDER, SOURCES)
-    words = options.words or tuple(word for word in WORDS if (root / word).is_dir())
-    lists = {split: _read_list(root / name, words) for split, name in LISTS.items()}
-    _require_words(root, words)
-    borrowed = not any((root / name).exists() for name in lists["test"])
+    there = tuple(word for word in WORDS if (root / word).is_dir())
+    words = options.words or there
+    require_files((root / name for name in LISTS.values()), f"it comes with {SOURCES[0].name}")
+    missing = [word for word in words if word not in there]
+    if missing or len(words) < 2:
+        raise MissingDataError(
+            f"{root}: no folder for {', '.join(missing) or 'two words'}; "
+            f"there are {', '.join(there) or 'none'}. Unpack {SOURCES[0].name} there"
+        )
+    lists = {split: set((root / name).read_text("utf-8").split()) for split, name in LISTS.items()}
+    wanted = (name for name in lists["test"] if name.partition("/")[0] in words)
+    borrowed = not any((root / name).exists() for name in wanted)
     if borrowed:
         warnings.warn(
             f"{root}: no clip of {LISTS['test']} is there; half of the validation clips, of other "
@@ -87,25 +95,8 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
     return dataset if options.sample_rate == RATE else dataset.decimated(RATE // 8000)
 
 
-def _read_list(path: Path, words: Collection[str]) -> frozenset[str]:
-    """The names word/clip.wav of an official list, for these words."""
-    require_files([path], f"it comes with {SOURCES[0].name}")
-    lines = path.read_text("utf-8").split()
-    return frozenset(line for line in lines if line.partition("/")[0] in words)
-
-
-def _require_words(root: Path, words: tuple[str, ...]) -> None:
-    there = [word for word in WORDS if (root / word).is_dir()]
-    missing = [word for word in words if word not in there]
-    if missing or len(words) < 2:
-        raise MissingDataError(
-            f"{root}: no folder for {', '.join(missing) or 'two words'}; "
-            f"there are {', '.join(there) or 'none'}. Unpack {SOURCES[0].name} there"
-        )
-
-
 def _assign(
-    root: Path, words: tuple[str, ...], lists: Mapping[str, frozenset[str]], borrowed: bool
+    root: Path, words: tuple[str, ...], lists: Mapping[str, set[str]], borrowed: bool
 ) -> dict[str, list[str]]:
     """Names word/clip.wav by split, in a fixed order; test first, then validation."""
     parts: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
