@@ -239,12 +239,8 @@ class Dataset:
 
     def shortened(self, *, train: int | None = None, test: int | None = None) -> Dataset:
         """At most so many training sequences, and validation and test sequences."""
-        return replace(
-            self,
-            train=self.train.few(train),
-            validation=self.validation.few(test),
-            test=self.test.few(test),
-        )
+        splits = self.train.few(train), self.validation.few(test), self.test.few(test)
+        return Dataset.of(splits, self.signature)
 
     def repeated(self, sizes: Sequence[int]) -> Dataset:
         """Splits of these sizes: the sequences that are there, over and over."""

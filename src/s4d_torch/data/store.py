@@ -105,8 +105,5 @@ def read_dataset(place: Path) -> Dataset:
 
 def signature_from(described: Mapping[str, Any]) -> Signature:
     """A signature as JSON keeps it, with lists for tuples."""
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in described.items()
-    }
-    return Signature(**fields)
+    tuples = {name: tuple(value) for name, value in described.items() if isinstance(value, list)}
+    return Signature(**{**described, **tuples})

@@ -1,7 +1,5 @@
 """One file from a server: resumed where it stopped, tried again when the connection breaks."""
 
-from __future__ import annotations
-
 import errno
 import http.client
 import json
@@ -11,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,16 +46,9 @@ class _Note:
     version: str | None = None
     size: int | None = None
 
-    @staticmethod
-    def beside(part: Path) -> Path:
-        return part.with_name(f"{part.name}.json")
 
-    @staticmethod
-    def of(part: Path) -> _Note | None:
-        try:
-            return _Note(**json.loads(_Note.beside(part).read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
+def _beside(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
 
 
 def transfer(url: str, part: Path, *, size: int | None, verifiable: bool) -> bool:
@@ -91,7 +83,7 @@ def transfer(url: str, part: Path, *, size: int | None, verifiable: bool) -> boo
 def forget(part: Path) -> None:
     """Remove a partial file and the note beside it."""
     part.unlink(missing_ok=True)
-    _Note.beside(part).unlink(missing_ok=True)
+    _beside(part).unlink(missing_ok=True)
 
 
 def _length(part: Path) -> int:
@@ -100,7 +92,9 @@ def _length(part: Path) -> int:
 
 def _attempt(url: str, part: Path, size: int | None, verifiable: bool, shown: Meter) -> bool:
     """Ask for what is missing and write it; True if a part that was there is continued."""
-    offset, note = _length(part), _Note.of(part)
+    offset, note = _length(part), None
+    with suppress(OSError, ValueError, TypeError):
+        note = _Note(**json.loads(_beside(part).read_text("utf-8")))
     if note is None or not (verifiable or (note.version and note.url == url)):
         offset, note = 0, _Note(url)
     if note.url != url:  # another server names its versions in another way
@@ -122,7 +116,7 @@ def _attempt(url: str, part: Path, size: int | None, verifiable: bool, shown: Me
             full = f"{decimal(needed)} are still to come and {decimal(free)} are free on the disk"
             raise OSError(errno.ENOSPC, full)
         with part.open("r+b" if offset else "wb") as file:
-            _Note.beside(part).write_text(json.dumps(asdict(_Note(url, _version(response), total))))
+            _beside(part).write_text(json.dumps(asdict(_Note(url, _version(response), total))))
             file.seek(offset)
             shown.at(offset, total)
             for chunk in _chunks(response):

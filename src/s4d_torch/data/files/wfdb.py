@@ -93,16 +93,7 @@ def read_header(path: Path) -> Header:
     lines = [(i, line) for i, line in every if line and not line.startswith("#")]
     if not lines:
         raise ValueError(f"{path}: no record line; expected 'NAME signals rate samples'")
-    where = f"{path}, line {lines[0][0]}"
-    count, rate, samples = _parse_record_line(lines[0][1], where)
-    if (follow := len(lines) - 1) != count:
-        raise ValueError(f"{where}: declares {count} signals, and {follow} signal lines follow")
-    signals = tuple(_parse_signal(line, f"{path}, line {number}") for number, line in lines[1:])
-    return Header(path, rate, samples, signals, comments)
-
-
-def _parse_record_line(line: str, where: str) -> tuple[int, float, int | None]:
-    """(signals, rate, samples) of a record line."""
+    line, where = lines[0][1], f"{path}, line {lines[0][0]}"
     fields = line.split()
     if "/" in fields[0]:
         raise ValueError(f"{where}: {fields[0]!r} has several segments, which are not supported")
@@ -113,10 +104,12 @@ def _parse_record_line(line: str, where: str) -> tuple[int, float, int | None]:
     except (IndexError, ValueError):
         raise ValueError(f"{where}: {line!r} is not 'NAME signals rate samples'") from None
     if count < 1 or rate <= 0 or samples < 0:
-        raise ValueError(
-            f"{where}: {count} signals of {samples} samples at {rate} Hz; none to read"
-        )
-    return count, rate, samples or None
+        found = f"{count} signals of {samples} samples at {rate} Hz"
+        raise ValueError(f"{where}: {found}; none to read")
+    if (follow := len(lines) - 1) != count:
+        raise ValueError(f"{where}: declares {count} signals, and {follow} signal lines follow")
+    signals = tuple(_parse_signal(line, f"{path}, line {number}") for number, line in lines[1:])
+    return Header(path, rate, samples or None, signals, comments)
 
 
 def _parse_signal(line: str, where: str) -> Signal:

@@ -99,9 +99,7 @@ def _view(signals: Array) -> Array:
 
 def _read_windows(headers: list[Path], number: str, scratch: Scratch) -> _Windows:
     """Put the records one behind the other, each filled up with zeros to a multiple of STRIDE."""
-    pieces: list[Array] = []
-    targets: list[Array] = []
-    patients: list[str] = []
+    pieces, targets, patients = [], [], []
     for path in headers:
         record = _read_at(RATE, path)
         numerics = _read_at(1, path.with_name(f"{path.stem}n.hea"))

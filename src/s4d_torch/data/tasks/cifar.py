@@ -72,7 +72,16 @@ def _training_batches(folder: DataFolder) -> list[Path]:
 
 def read_images(files: Sequence[Path], channels: int, scratch: Scratch) -> Split:
     """All records of the files: pixels (n, 1024, channels) of uint8, labels (n,)."""
-    counts = [_count_records(file) for file in files]
+    counts = []
+    for file in files:
+        count, rest = divmod(size := file.stat().st_size, RECORD)
+        if rest or not count:
+            raise ValueError(
+                f"{file} has {size} bytes, expected a multiple of {RECORD} (a label and 3 x "
+                f"{PIXELS} pixels for each image); the file is incomplete or of another version: "
+                "use the binary version of CIFAR-10"
+            )
+        counts.append(count)
     values = scratch.array((sum(counts), PIXELS, channels), np.uint8)
     labels = np.empty(sum(counts), dtype=np.int64)
     end = 0
@@ -92,17 +101,6 @@ def grey(planes: Array) -> Array:
     """Red, green and blue (n, 3, pixels) as luma (n, pixels), rounded in whole numbers."""
     weighted = np.einsum("ncp,c->np", planes, np.array(LUMA, dtype=np.uint32))
     return ((weighted + 0x8000) >> 16).astype(np.uint8)
-
-
-def _count_records(file: Path) -> int:
-    count, rest = divmod(file.stat().st_size, RECORD)
-    if rest or not count:
-        raise ValueError(
-            f"{file} has {file.stat().st_size} bytes, expected a multiple of {RECORD} "
-            f"(a label and 3 x {PIXELS} pixels for each image); the file is incomplete or of "
-            "another version: use the binary version of CIFAR-10"
-        )
-    return count
 
 
 _task = partial(

@@ -173,13 +173,16 @@ def _table(file: Path, signature: Signature, options: Any) -> list[Array]:
             f"{file} has {len(values)} columns of values ({', '.join(values)}); the run was "
             f"trained on {signature.features}"
         )
-    cases: dict[str, list[tuple[float, list[float]]]] = {}
+    cases: dict[str, list[tuple[float, list[float | None]]]] = {}
     for line, row in rows:
         if len(row) != len(header):
             raise ValueError(f"{file}:{line}: {len(row)} cells; expected {len(header)}")
         cells = dict(zip(header, row, strict=True))
         time = read_time(cells[columns["time"]], f"{file}:{line}") if columns["time"] else 0.0
-        numbers = [_number(cells[name], file, line) for name in values]
+        numbers = [number_of(cells[name]) for name in values]
+        if None in numbers:
+            bad = cells[values[numbers.index(None)]]
+            raise ValueError(f"{file}:{line}: {bad!r} is no number")
         cases.setdefault(cells.get(columns["case"], ""), []).append((time, numbers))
     return [
         np.array([numbers for _, numbers in sorted(samples, key=lambda sample: sample[0])])
@@ -201,9 +204,3 @@ def _columns(header: Sequence[str], signature: Signature, options: Any) -> dict[
         if name and name not in header:
             raise ValueError(f"the table has no column {name!r}; it has {', '.join(header)}")
     return found
-
-
-def _number(cell: str, file: Path, line: int) -> float:
-    if (number := number_of(cell)) is None:
-        raise ValueError(f"{file}:{line}: {cell!r} is no number")
-    return number

@@ -23,10 +23,20 @@ def find_task(name_or_path: str) -> tuple[Task[Any], Any]:
     """
     if name_or_path in TASKS:
         task = TASKS[name_or_path]
-        return task, _defaults(task)
+        needed = [f.name for f in fields(task.options) if f.default is f.default_factory is MISSING]
+        if needed:
+            raise ValueError(
+                f"{task.name!r} reads your own files and needs {', '.join(needed)}; name the file "
+                f"or folder itself: {READ}"
+            )
+        return task, task.options()
     path = Path(name_or_path).expanduser()
     if not path.exists():
-        raise _unknown(name_or_path, path)
+        if path.suffix or path.name != name_or_path:  # meant as a path
+            hint = did_you_mean(path.name, [each.name for each in path.parent.glob("*")])
+            raise MissingDataError(f"there is no file or folder {name_or_path}{hint}")
+        what = unknown("task", name_or_path, TASKS)
+        raise UnknownNameError(f"{what}; or name a path to your own data: {READ}")
     name = _reader(path)
     return TASKS[name], TASKS[name].options(path=str(path) if name == "ucr" else path)
 
@@ -48,22 +58,3 @@ def _reader(path: Path) -> str:
     if suffix not in BY_SUFFIX:
         raise ValueError(f"{path} cannot be read; expected {READ}")
     return BY_SUFFIX[suffix]
-
-
-def _defaults(task: Task[Any]) -> Any:
-    needed = [f.name for f in fields(task.options) if f.default is f.default_factory is MISSING]
-    if needed:
-        raise ValueError(
-            f"{task.name!r} reads your own files and needs {', '.join(needed)}; name the file or "
-            f"folder itself: {READ}"
-        )
-    return task.options()
-
-
-def _unknown(given: str, path: Path) -> Exception:
-    if path.suffix or path.name != given:  # meant as a path
-        names = [each.name for each in path.parent.glob("*")]
-        hint = did_you_mean(path.name, names)
-        return MissingDataError(f"there is no file or folder {given}{hint}")
-    what = unknown("task", given, TASKS)
-    return UnknownNameError(f"{what}; or name a path to your own data: {READ}")

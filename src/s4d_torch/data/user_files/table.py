@@ -7,8 +7,6 @@ order, and samples are taken as evenly spaced. Rows of different cases may be mi
 without a name, where pandas puts the numbers of the rows, is not read.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re
@@ -85,26 +83,20 @@ def _build(options: TableOptions, file: Path, scratch: Scratch) -> Dataset:
             "columns of a wide table below each other, or save them as an array (.npz)"
         )
     order = np.lexsort((records["time"], records["case"]))
-    if table.columns["time"] is not None:
-        _check_times(records, order, table)
-    cuts = np.flatnonzero(np.diff(records["case"][order])) + 1
+    times, cases = records["time"][order], records["case"][order]
+    if len(twice := np.flatnonzero((np.diff(times) == 0) & (np.diff(cases) == 0))):
+        first, second = records["line"][order[twice[0] : twice[0] + 2]]
+        raise ValueError(
+            f"{file}:{second}: case {list(table.targets)[cases[twice[0]]]!r} has this time "
+            f"in line {first} already; expected each time once"
+        )
+    cuts = np.flatnonzero(np.diff(cases)) + 1
     sequences = stored((records["values"][part] for part in np.split(order, cuts)), scratch)
     del records
     rows.unlink()
     names, lines = zip(*table.targets.values(), strict=True)
     targets = read_targets(names, options.kind, lambda i: f"{file}:{lines[i]}")
     return dataset_of({"train": sequences}, targets, options)
-
-
-def _check_times(records: Array, order: Array, table: _Table) -> None:
-    times, cases = records["time"][order], records["case"][order]
-    twice = np.flatnonzero((np.diff(times) == 0) & (np.diff(cases) == 0))
-    if len(twice):
-        first, second = records["line"][order[twice[0] : twice[0] + 2]]
-        raise ValueError(
-            f"{table.file}:{second}: case {list(table.targets)[cases[twice[0]]]!r} has this time "
-            f"in line {first} already; expected each time once"
-        )
 
 
 class _Table:

@@ -65,8 +65,7 @@ def _build(options: TextOptions, root: Path, scratch: Scratch) -> Dataset:
 
 def _read(part: Path, options: TextOptions, scratch: Scratch) -> Split:
     """The reviews of one official part, shuffled: any first n of them are a fair sample."""
-    files: list[Path] = []
-    labels: list[int] = []
+    files, labels = [], []
     for label, name in enumerate(CLASSES):
         found = sorted((part / name).glob("*.txt"))
         if not found:

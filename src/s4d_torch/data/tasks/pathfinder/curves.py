@@ -9,8 +9,6 @@ it keeps clear of all dashes of its own curve but the one it follows. And the la
 taken back, because cells that others marked before have kept their numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,7 +63,7 @@ class CellGrid:
     @staticmethod
     def make(
         size: int, *, pitch: float, clearance: float, end_room: float, border: float, turn: float
-    ) -> CellGrid:
+    ) -> "CellGrid":
         """Lengths in pixels, ``pitch`` from place to place; turns are below ``turn`` in radians.
 
         ``end_room`` is what an end needs beyond ``clearance``.

@@ -1,7 +1,5 @@
 """What is in a Pathfinder image: how long, how thick, how many."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +64,7 @@ class SceneOptions:
                 raise ValueError(rule)
 
     @staticmethod
-    def at(size: int, **changes: Any) -> SceneOptions:
+    def at(size: int, **changes: Any) -> "SceneOptions":
         """The usual measures for an image of this size, with ``changes`` to any field."""
         usual = {name: float(np.interp(size, SIZES, at)) for name, at in MEASURES.items()}
         counts = {name: round(np.interp(size, SIZES, at)) for name, at in COUNTS.items()}

@@ -21,8 +21,6 @@ Image i of a seed is the same however many are made, in whatever order, by howev
 A sheet of samples: ``write_png(Path("sheet.png"), contact_sheet())``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -100,7 +98,7 @@ class Odds:
         return np.concatenate([ones, (seen - self.shift) / self.scale], axis=-1)
 
     @staticmethod
-    def fit(seen: Array) -> Odds:
+    def fit(seen: Array) -> "Odds":
         """From what is seen of all pairs of many scenes, (n, 6, 7)."""
         flat = seen.reshape(-1, seen.shape[-1])
         # Rounded, so that no machine's way of adding up can change which pair is kept.
