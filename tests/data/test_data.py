@@ -145,7 +145,7 @@ def test_prepared_data_is_built_once_and_mapped(
     assert sum(file.stat().st_size for file in files if file.stat().st_size > 1000) == 0  # no copy
     folder.prepared("six", {"seed": 1}, [], counted)
     assert len(built) == 2
-    monkeypatch.setattr("s4d_torch.data.store.__version__", "99")  # whose loaders may differ
+    monkeypatch.setattr("s4d_torch.data.folder.__version__", "99")  # whose loaders may differ
     folder.prepared("six", {"seed": 1}, [], counted)
     assert len(built) == 3
 

@@ -144,7 +144,7 @@ def test_reading_needs_pillow_and_not_numba(tmp_path: Path) -> None:
 import sys
 sys.modules["numba"] = None
 from pathlib import Path
-from s4d_torch.data.files import read_png
+from s4d_torch.data.files.png import read_png
 print(read_png(Path(sys.argv[1])).shape)
 sys.modules["PIL"] = sys.modules["PIL.PngImagePlugin"] = None
 read_png(Path(sys.argv[1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -90,10 +90,10 @@ class Split:
     @staticmethod
     def whole(inputs: Sequences | tuple[Sequences, ...], targets: Array) -> Split:
         towers = inputs if isinstance(inputs, tuple) else (inputs,)
-        counts = {len(tower) for tower in towers} | {len(targets)}
+        counts = sorted({len(targets), *map(len, towers)})
         if len(counts) != 1:
             raise ValueError(
-                f"each sequence needs one target; got {' and '.join(map(str, sorted(counts)))}"
+                f"each sequence needs one target; got {' and '.join(map(str, counts))}"
             )
         return Split(towers, targets, np.arange(len(targets)))
 
@@ -114,8 +114,7 @@ class Split:
         """How many samples each sequence has, the longer of a pair; None if all have as many."""
         if not any(tower.ragged for tower in self.inputs):
             return None
-        longest: Array = np.max([tower.lengths(self.index) for tower in self.inputs], axis=0)
-        return longest
+        return np.asarray(np.max([tower.lengths(self.index) for tower in self.inputs], axis=0))
 
     def labels(self) -> Array:
         """The targets of this split, in its order."""
@@ -163,11 +162,9 @@ class Signature:
         """Stored values (..., length, features) as the numbers a model reads."""
         if self.tokens:
             return torch.from_numpy(values.astype(np.int64))
-        shift = np.asarray(self.input_shift, dtype=np.float32)
-        scale = np.asarray(self.input_scale, dtype=np.float32)
         numbers = values.astype(np.float32)  # a copy, so the file below stays as it is
-        numbers -= shift
-        numbers *= scale
+        numbers -= np.asarray(self.input_shift, dtype=np.float32)
+        numbers *= np.asarray(self.input_scale, dtype=np.float32)
         return torch.from_numpy(numbers)
 
 
@@ -183,8 +180,6 @@ class Batch:
     lengths: Tensor | None
 
     def to(self, device: torch.device) -> Batch:
-        if device.type == "cpu":
-            return self
         lengths = None if self.lengths is None else self.lengths.to(device)
         return Batch(self.inputs.to(device), self.targets.to(device), lengths)
 
@@ -198,6 +193,12 @@ class Dataset:
     test: Split
     signature: Signature
 
+    @staticmethod
+    def of(splits: Iterable[Split], signature: Signature) -> Dataset:
+        """From the splits in their order."""
+        train, validation, test = splits
+        return Dataset(train, validation, test, signature)
+
     @property
     def splits(self) -> dict[str, Split]:
         return {"train": self.train, "validation": self.validation, "test": self.test}
@@ -205,19 +206,15 @@ class Dataset:
     def batch(self, split: Split, positions: Array) -> Batch:
         """The sequences at these positions of ``split``, as a model reads them."""
         index = split.index[positions]
-        each_lengths = [tower.lengths(index) for tower in split.inputs]
-        longest = max(int(lengths.max()) for lengths in each_lengths)
+        each = np.stack([tower.lengths(index) for tower in split.inputs], 1)
+        longest, ragged = int(each.max()), any(tower.ragged for tower in split.inputs)
         towers = [self.signature.read(tower.padded(index, longest)) for tower in split.inputs]
         pairs = len(towers) > 1
-        ragged = any(tower.ragged for tower in split.inputs)
-        lengths = np.stack(each_lengths, 1) if pairs else each_lengths[0]
+        lengths = torch.from_numpy(each if pairs else each[:, 0]) if ragged else None
         if self.signature.kind == "generation":
-            return self._next_symbols(towers[0], torch.from_numpy(lengths) if ragged else None)
-        return Batch(
-            inputs=torch.stack(towers, 1) if pairs else towers[0],
-            targets=self._targets(split.targets[index]),
-            lengths=torch.from_numpy(lengths) if ragged else None,
-        )
+            return self._next_symbols(towers[0], lengths)
+        inputs = torch.stack(towers, 1) if pairs else towers[0]
+        return Batch(inputs, self._targets(split.targets[index]), lengths)
 
     def answers(self, split: Split, positions: Array) -> int:
         """How many targets these sequences have: one each, or to generate one for each symbol."""
@@ -242,25 +239,22 @@ class Dataset:
 
     def shortened(self, *, train: int | None = None, test: int | None = None) -> Dataset:
         """At most so many training sequences, and validation and test sequences."""
-        return replace(
-            self,
-            train=self.train.few(train),
-            validation=self.validation.few(test),
-            test=self.test.few(test),
-        )
+        splits = self.train.few(train), self.validation.few(test), self.test.few(test)
+        return Dataset.of(splits, self.signature)
 
     def repeated(self, sizes: Sequence[int]) -> Dataset:
         """Splits of these sizes: the sequences that are there, over and over."""
-        splits = {
-            name: replace(split, index=np.resize(split.index, size))
-            for (name, split), size in zip(self.splits.items(), sizes, strict=True)
-        }
-        return Dataset(**splits, signature=self.signature)
+        pairs = zip(self.splits.values(), sizes, strict=True)
+        splits = (replace(split, index=np.resize(split.index, size)) for split, size in pairs)
+        return Dataset.of(splits, self.signature)
+
+    def mapped(self, change: Callable[[Split], Split]) -> Dataset:
+        """With each split changed."""
+        return Dataset.of(map(change, self.splits.values()), self.signature)
 
     def grouped(self) -> Dataset:
         """The same, known to have the sequences of a class or of a source together."""
-        splits = {name: replace(split, grouped=True) for name, split in self.splits.items()}
-        return Dataset(**splits, signature=self.signature)
+        return self.mapped(lambda split: replace(split, grouped=True))
 
     def decimated(self, step: int) -> Dataset:
         """Every ``step``-th sample, taken without a filter; sequences of one length only."""
@@ -272,9 +266,6 @@ class Dataset:
             return replace(split, inputs=inputs)
 
         rate = self.signature.sample_rate
-        signature = replace(
-            self.signature,
-            length=-(-self.signature.length // step),
-            sample_rate=None if rate is None else rate / step,
-        )
-        return Dataset(thin(self.train), thin(self.validation), thin(self.test), signature)
+        length = -(-self.signature.length // step)
+        signature = replace(self.signature, length=length, sample_rate=rate and rate / step)
+        return replace(self.mapped(thin), signature=signature)

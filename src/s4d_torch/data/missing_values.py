@@ -1,7 +1,5 @@
 """Numbers that cannot be used: missing ones (NaN), and those that float32 does not hold."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np
@@ -12,10 +10,16 @@ Missing = Literal["error", "interpolate"]
 LARGEST = float(np.finfo(np.float32).max)
 
 
+def number_of(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def unusable(values: Array) -> Array:
     """Where values are missing, infinite or too large for float32."""
-    found: Array = ~(np.abs(values) <= LARGEST)  # NaN too: no comparison holds for it
-    return found
+    return np.asarray(~(np.abs(values) <= LARGEST))  # NaN too: no comparison holds for it
 
 
 def interpolate(series: Array) -> Array:

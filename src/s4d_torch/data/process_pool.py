@@ -1,7 +1,6 @@
 """Work done by several processes, its results in order."""
 
-from __future__ import annotations
-
+import operator
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,19 +9,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+OrderedMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]  # as map
 FEW_BLOCKS = 4  # done here: until other processes are up, these are done too
-
-
-class OrderedMap(Protocol):
-    """``map``, perhaps over processes."""
-
-    def __call__(
-        self, work: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Iterator[Result]: ...
 
 
 @contextmanager
@@ -33,7 +25,7 @@ def ordered_map(processes: int) -> Iterator[OrderedMap]:
     ``if __name__ == "__main__":``, as each process imports it.
     """
     if processes <= 1:
-        yield lambda work, items: map(work, items)
+        yield map
         return
     # Spawned, not forked: a fork of a process in which torch runs threads may hang.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -62,8 +54,4 @@ def in_order(jobs: Sequence[Callable[[], Result]], workers: int) -> Iterator[Res
     """The results of ``jobs``, done by ``workers`` processes, 0 for one per core."""
     count = min(workers or os.cpu_count() or 1, len(jobs))
     with ordered_map(1 if len(jobs) <= FEW_BLOCKS else count) as run:
-        yield from run(_call, jobs)
-
-
-def _call(job: Callable[[], Result]) -> Result:
-    return job()
+        yield from run(operator.call, jobs)

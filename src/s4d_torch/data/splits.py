@@ -3,8 +3,6 @@
 The first of the splits takes what the others leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,8 +25,8 @@ def split_randomly(
     whole: Split, signature: Signature, *, validation: float, test: float, seed: int
 ) -> Dataset:
     """Three random splits of one set of sequences."""
-    parts = [whole.part(part) for part in cut_randomly(len(whole), (validation, test), seed)]
-    return Dataset(parts[0], parts[1], parts[2], signature)
+    parts = cut_randomly(len(whole), (validation, test), seed)
+    return Dataset.of(map(whole.part, parts), signature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +67,13 @@ def hold_out(targets: Array, kind: Kind, fractions: Sequence[float], seed: int) 
             held.append(left[part])
             left = np.delete(left, part)
         parts = [left, *held]
+    few = f"{len(targets)} cases are too few"
     for part, fraction in zip(parts[1:], fractions, strict=True):
         if not len(part):
-            raise ValueError(
-                f"{len(targets)} cases are too few to hold out {fraction:g} of them; "
-                "take a larger part, or add cases"
-            )
+            advice = "take a larger part, or add cases"
+            raise ValueError(f"{few} to hold out {fraction:g} of them; {advice}")
     if not len(parts[0]):
-        raise ValueError(f"{len(targets)} cases are too few: none is left to learn from")
+        raise ValueError(f"{few}: none is left to learn from")
     return parts
 
 
@@ -112,9 +109,6 @@ def _by_class(labels: Array, wanted: int, random: np.random.Generator) -> Array:
         for name, size in zip(classes, taken, strict=True)
     ]
     return np.sort(np.concatenate(chosen))
-
-
-# ---- standard units ---------------------------------------------------------------------------
 
 
 def standard_units(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:

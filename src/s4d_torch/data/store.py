@@ -1,23 +1,17 @@
 """Prepared data on disk: arrays mapped into memory, made once and found again by their key."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from hashlib import sha256
+from functools import cache
 from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from s4d_torch._files import folder_in_place_of
-from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 
-FORMAT = 1  # of the files below; another number, and everything is prepared anew
 INDEX = "dataset.json"
 
 
@@ -30,9 +24,7 @@ class Scratch:
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A new array of zeros, mapped from a file of its own."""
-        return np.lib.format.open_memmap(
-            self._new_file(), mode="w+", dtype=np.dtype(dtype), shape=shape
-        )
+        return np.lib.format.open_memmap(self._new_file(), "w+", np.dtype(dtype), shape)
 
     def ragged(self, sequences: Iterable[Array]) -> Sequences:
         """Sequences written one after the other as they come, never all in memory."""
@@ -68,51 +60,7 @@ class Scratch:
         return self.folder.resolve() / f"{self._count:03}.npy"
 
 
-def cached(
-    root: Path,
-    name: str,
-    key: Mapping[str, Any],
-    files: Sequence[Path],
-    build: Callable[[Scratch], Dataset],
-) -> Dataset:
-    """The dataset that ``build`` makes, from ``root`` if it was made before.
-
-    Known by ``key`` and by the sizes and times of ``files``. It is built in a folder beside its
-    place and moved there whole, so that an interrupted build leaves nothing half made.
-    """
-    place = root / f"{name}-{_fingerprint(key, files)}"
-    if not (place / INDEX).exists():
-        with ExitStack() as stack:
-            try:
-                root.mkdir(parents=True, exist_ok=True)
-                new = folder_in_place_of(place, prefix=f".{name}-", unless=INDEX)
-                scratch = Scratch(stack.enter_context(new))
-            except OSError as error:
-                raise OSError(
-                    f"prepared data cannot be kept in {root}: {error}; allow writing there, or "
-                    "choose another data folder (--data-dir)"
-                ) from error
-            _write(build(scratch), scratch)
-    try:
-        return _read(place)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"{place} is damaged ({error}); remove it, and it is prepared anew"
-        ) from error
-
-
-def _fingerprint(key: Mapping[str, Any], files: Sequence[Path]) -> str:
-    stats = [(str(file), file.stat()) for file in sorted(files)]
-    described = {
-        "format": FORMAT,
-        "version": __version__,  # loaders of another one may read the same files otherwise
-        "key": dict(key),
-        "files": [(file, stat.st_size, stat.st_mtime_ns) for file, stat in stats],
-    }
-    return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _write(dataset: Dataset, scratch: Scratch) -> None:
+def write_dataset(dataset: Dataset, scratch: Scratch) -> None:
     names: dict[int, str] = {}
 
     def keep(array: Array | None) -> str | None:
@@ -134,14 +82,12 @@ def _write(dataset: Dataset, scratch: Scratch) -> None:
     (scratch.folder / INDEX).write_text(json.dumps(described, indent=1))
 
 
-def _read(place: Path) -> Dataset:
+def read_dataset(place: Path) -> Dataset:
     described = json.loads((place / INDEX).read_text())
-    arrays: dict[str, Array] = {}
 
+    @cache  # splits share arrays
     def load(name: str) -> Array:
-        if name not in arrays:
-            arrays[name] = np.load(place / name, mmap_mode="r", allow_pickle=False)
-        return arrays[name]
+        return np.load(place / name, mmap_mode="r", allow_pickle=False)
 
     def tower(values: str, offsets: str | None) -> Sequences:
         return Sequences(load(values), None if offsets is None else np.array(load(offsets)))
@@ -159,8 +105,5 @@ def _read(place: Path) -> Dataset:
 
 def signature_from(described: Mapping[str, Any]) -> Signature:
     """A signature as JSON keeps it, with lists for tuples."""
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in described.items()
-    }
-    return Signature(**fields)
+    tuples = {name: tuple(value) for name, value in described.items() if isinstance(value, list)}
+    return Signature(**{**described, **tuples})

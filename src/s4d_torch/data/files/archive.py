@@ -1,7 +1,5 @@
 """Archives (zip, tar) unpacked safely: nothing outside the folder, no links out of it, no bombs."""
 
-from __future__ import annotations
-
 import errno
 import posixpath
 import re
@@ -11,10 +9,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, NamedTuple
 
 from rich.filesize import decimal
 
@@ -28,22 +26,17 @@ class ArchiveError(ValueError):
     """An archive that is damaged, or holds what must not be unpacked; names the member."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What one archive may become: ample for data sets, and far from filling a disk unasked."""
 
-    total: int = 256 << 30
-    """bytes of all files"""
-    files: int = 5_000_000
-    """files, folders and links"""
+    total: int = 256 << 30  # bytes of all files
+    files: int = 5_000_000  # files, folders and links
     ratio: float = 100.0
     """bytes of all files for each byte of the archive; noise-free text reaches about 20"""
-    unquestioned: int = 64 << 20
-    """bytes of all files below which the ratio does not matter"""
+    unquestioned: int = 64 << 20  # bytes of all files below which the ratio does not matter
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     """``name`` as the archive has it; ``target`` of a link counts from the archive's root."""
 
     name: str
@@ -55,12 +48,8 @@ class _Member:
 def is_archive(path: Path) -> bool:
     """Whether ``path`` holds many files: .zip, .tar, .tar.gz, .tgz, or a .gz with a tar inside."""
     name = path.name.lower()
-    if name.endswith((".zip", ".tar", ".tar.gz", ".tgz")):
-        return True
-    return name.endswith(".gz") and _holds_tar(path)
-
-
-def _holds_tar(path: Path) -> bool:
+    if not name.endswith(".gz") or name.endswith(".tar.gz"):
+        return name.endswith((".zip", ".tar", ".tar.gz", ".tgz"))
     try:
         with tarfile.open(path) as tar:
             return tar.next() is not None  # zeros alone would pass for an empty tar
@@ -77,16 +66,15 @@ def extract(archive: Path, folder: Path, limits: Limits | None = None) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(archive, folder, limits or Limits())
-    read = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
-    members = read(archive)
-    while (member := _next(members, archive)) is not None:
+    for member in _members(archive):
         writer.add(member)
     writer.resolve_links()
 
 
-def _next(members: Iterator[_Member], archive: Path) -> _Member | None:
+def _members(archive: Path) -> Iterator[_Member]:
+    read = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
     try:
-        return next(members, None)
+        yield from read(archive)
     except DAMAGED as error:
         raise _damaged(archive, error) from error
 
@@ -129,20 +117,11 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
                 yield _Member(info.name, "file", partial(tar.extractfile, info))
             else:
                 raise _refused(archive, info.name, "is a device or another special file")
-        _check_end(tar)
-
-
-def _check_end(tar: tarfile.TarFile) -> None:
-    # tarfile takes a header that it cannot read for the end; the end is zeros, or nothing
-    if tar.fileobj is not None:
+        # tarfile takes a header that it cannot read for the end; the end is zeros, or nothing
+        assert tar.fileobj is not None
         tar.fileobj.seek(tar.offset)
-        block = tar.fileobj.read(BLOCK)
-        if block not in (b"", bytes(BLOCK)):
+        if tar.fileobj.read(BLOCK) not in (b"", bytes(BLOCK)):
             raise tarfile.ReadError(f"no member begins at byte {tar.offset}")
-
-
-def _open(path: Path) -> IO[bytes]:
-    return path.open("rb")
 
 
 def _from_root(link: str, target: str) -> str:
@@ -162,28 +141,27 @@ class _Writer:
     def __init__(self, archive: Path, folder: Path, limits: Limits) -> None:
         self.archive, self.folder, self.limits = archive, folder, limits
         self.free = shutil.disk_usage(folder).free
-        packed = archive.stat().st_size
-        self.inflated = max(limits.unquestioned, int(limits.ratio * packed))
-        self.members = 0
-        self.bytes = 0
+        self.inflated = max(limits.unquestioned, int(limits.ratio * archive.stat().st_size))
+        self.refused = partial(_refused, archive)
+        self.members = self.bytes = 0
         self.links: dict[Path, tuple[str, Path]] = {}
 
     def add(self, member: _Member) -> None:
         self.members += 1
         if self.members > self.limits.files:
-            raise self._refused(member.name, f"is one too many: at most {self.limits.files}")
+            raise self.refused(member.name, f"is one too many: at most {self.limits.files}")
         path = self._path(member.name, member.name)
         try:
             if member.kind == "folder":
                 path.mkdir(parents=True, exist_ok=True)
             elif path == self.folder:
-                raise self._refused(member.name, "is a file without a name")
+                raise self.refused(member.name, "is a file without a name")
             elif member.kind == "link":
                 self.links[path] = (member.name, self._path(member.target, member.name))
             else:
                 self._write(member, path)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise self._refused(member.name, "is both a file and a folder") from error
+            raise self.refused(member.name, "is both a file and a folder") from error
 
     def resolve_links(self) -> None:
         """Give each link the content of the file that it leads to, over other links if need be."""
@@ -193,8 +171,8 @@ class _Writer:
                 seen.add(target)
                 target = self.links[target][1]
             if target in self.links or not target.is_file():
-                raise self._refused(name, "is a link to something that is no file of the archive")
-            self._write(_Member(name, "file", partial(_open, target)), path)
+                raise self.refused(name, "is a link to something that is no file of the archive")
+            self._write(_Member(name, "file", partial(FileIO, target)), path)
 
     def _path(self, name: str, member: str) -> Path:
         """Where ``name`` belongs; both kinds of slashes separate, as each system reads them."""
@@ -203,7 +181,7 @@ class _Writer:
         climbs = name == member and ".." in re.split(r"[/\\]", name)
         if leaves or climbs or "\0" in name or re.match(r"[A-Za-z]:", unified):
             what = "has a path" if name == member else f"is a link to {name!r},"
-            raise self._refused(member, f"{what} that leaves the folder")
+            raise self.refused(member, f"{what} that leaves the folder")
         return self.folder / unified
 
     def _write(self, member: _Member, path: Path) -> None:
@@ -235,7 +213,4 @@ class _Writer:
             raise OSError(errno.ENOSPC, full)
         else:
             return
-        raise self._refused(member, f"makes the files larger than {limit}")
-
-    def _refused(self, member: str, reason: str) -> ArchiveError:
-        return _refused(self.archive, member, reason)
+        raise self.refused(member, f"makes the files larger than {limit}")

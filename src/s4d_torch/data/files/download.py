@@ -1,13 +1,12 @@
 """Files from their official addresses: resumed, verified, unpacked safely."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -105,28 +104,23 @@ class _Job:
                     f"{source.url}, or remove it to have that downloaded"
                 )
             return path
-        part = path.with_name(f"{path.name}.part")
-        problem = self._transfer(source, part)
-        if problem is not None:
-            forget(part)
-            raise self.missing([source], f"the file from {source.address(self.mirror)} {problem}")
-        os.replace(part, path)
-        forget(part)  # the note beside it
-        return path
-
-    def _transfer(self, source: Source, part: Path) -> str | None:
-        """Fetch ``source`` into ``part``; what is wrong with it, if something is."""
-        url = source.address(self.mirror)
+        part, url = path.with_name(f"{path.name}.part"), source.address(self.mirror)
+        get = partial(transfer, url, part, size=source.size, verifiable=source.digest is not None)
         try:
-            pieced = transfer(url, part, size=source.size, verifiable=source.digest is not None)
+            pieced = get()
             problem = _problem(part, source)
-            if problem is not None and pieced:  # the pieces may be of two versions
+            if problem and pieced:  # the pieces may be of two versions
                 forget(part)
-                transfer(url, part, size=source.size, verifiable=source.digest is not None)
+                get()
                 problem = _problem(part, source)
         except TransferError as error:
             raise self.missing([source], f"{url} cannot be downloaded: {error}") from error
-        return problem
+        if problem:
+            forget(part)
+            raise self.missing([source], f"the file from {url} {problem}")
+        os.replace(part, path)
+        forget(part)  # the note beside it
+        return path
 
     def lay_out(self, files: Sequence[tuple[Source, Path]]) -> None:
         """Unpack all files beside their places, then move them there; what is there stays."""

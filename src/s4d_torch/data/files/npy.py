@@ -1,7 +1,5 @@
 """Arrays in ``.npy`` and ``.npz`` files, read a few rows at a time and never unpickled."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -29,8 +27,7 @@ class StoredArray:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    in_order: bool
-    """rows stand one after the other in the file"""
+    in_order: bool  # rows stand one after the other in the file
 
     def __str__(self) -> str:
         return f"{self.file}: {self.name} is {self.shape}"
@@ -105,7 +102,12 @@ def read_blocks(stored: StoredArray) -> Iterator[Array]:
     if stored.file.suffix.lower() != ".npy" and stored.in_order:
         yield from _streamed(stored, row, together)
         return
-    array = _loaded(stored)
+    mapped: Literal["r"] | None = "r" if stored.file.suffix.lower() == ".npy" else None
+    try:
+        loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"{stored} but cannot be read: {error}") from error
+    array = loaded if mapped else loaded[stored.name]
     for start in range(0, stored.shape[0], together):
         yield np.asarray(array[start : start + together])
 
@@ -122,18 +124,6 @@ def _streamed(stored: StoredArray, row: int, together: int) -> Iterator[Array]:
             if len(content) < rows * row:
                 raise ValueError(f"{stored} but ends before its last row")
             yield np.frombuffer(content, stored.dtype).reshape(rows, *stored.shape[1:])
-
-
-def _loaded(stored: StoredArray) -> Array:
-    mapped: Literal["r"] | None = "r" if stored.file.suffix.lower() == ".npy" else None
-    try:
-        loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{stored} but cannot be read: {error}") from error
-    return loaded if mapped else loaded[stored.name]
-
-
-# ---- values -----------------------------------------------------------------------------------
 
 
 def write_values(values: Array, out: Array) -> tuple[int, ...] | None:

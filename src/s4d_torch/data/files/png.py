@@ -4,8 +4,6 @@ Read are 8-bit grey images that are not interlaced; other kinds get an error tha
 are, so that no conversion changes pixels unnoticed.
 """
 
-from __future__ import annotations
-
 import struct
 from importlib import import_module
 from io import BytesIO

@@ -5,15 +5,12 @@ and that many bytes, padded to an even number. ``fmt `` describes the samples an
 them, channel by channel within a frame; every other chunk is passed over.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import wave
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -23,16 +20,14 @@ from s4d_torch.data.dataset import Array, Sequences
 SUFFIXES = (".wav", ".flac", ".ogg")
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+WIDTHS = {PCM: (1, 2, 3, 4), FLOAT: (4, 8)}  # bytes of a sample
 OTHER_ENCODINGS = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "IMA ADPCM", 49: "GSM", 85: "MP3"}
-
 FORMAT_BYTES = 26  # of a chunk 'fmt ' that matter, up to the code of an extensible one
-
 # Who writes to a pipe cannot go back to fill in a size, and leaves one as large as can be.
 UNKNOWN_SIZE = 0x7FFFF000
 
 
-@dataclass(frozen=True)
-class AudioFormat:
+class AudioFormat(NamedTuple):
     """How a file holds its samples; ``dtype`` is the type :func:`read_audio` gives them."""
 
     sample_rate: int
@@ -41,8 +36,7 @@ class AudioFormat:
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True)
-class _Wav:
+class _Wav(NamedTuple):
     """Where the samples of a wav file are, and how each is stored."""
 
     sample_rate: int
@@ -66,7 +60,10 @@ class _Wav:
 def inspect_audio(path: Path) -> AudioFormat:
     """Rate, channels, length and type of a sound file, without reading its samples."""
     if path.suffix.lower() != ".wav":
-        return _soundfile_format(path)
+        info = _soundfile("info", path)
+        small = info.subtype in ("PCM_S8", "PCM_U8", "PCM_16")
+        dtype = np.dtype(np.int16 if small else np.float32)
+        return AudioFormat(info.samplerate, info.channels, info.frames, dtype)
     with path.open("rb") as file:
         wav = _parse(file, path)
     return AudioFormat(wav.sample_rate, wav.channels, wav.frames, wav.dtype)
@@ -79,14 +76,14 @@ def read_audio(path: Path) -> tuple[Array, int]:
     Floating point comes as it is, full scale at 1; a number that is not finite is an error.
     """
     if path.suffix.lower() != ".wav":
-        return _read_with_soundfile(path)
+        dtype = inspect_audio(path).dtype.name
+        samples, rate = _soundfile("read", path, dtype=dtype, always_2d=True)
+        return _finite(samples, path), int(rate)
     with path.open("rb") as file:
         wav = _parse(file, path)
         file.seek(wav.start)
         stored = file.read(wav.frames * wav.channels * wav.width)
-    samples = _decode(stored, wav).reshape(-1, wav.channels)
-    _require_finite(samples, path)
-    return samples, wav.sample_rate
+    return _finite(_decode(stored, wav).reshape(-1, wav.channels), path), wav.sample_rate
 
 
 def read_clip(path: Path, rate: int) -> Array:
@@ -126,14 +123,12 @@ def root_mean_square(sequences: Sequences, index: Array) -> float:
 
 def _decode(stored: bytes, wav: _Wav) -> Array:
     if wav.width == 1:  # unsigned, silence at 128
-        unsigned = np.frombuffer(stored, np.uint8).astype(np.int16)
-        return (unsigned - 128) * np.int16(256)
+        return (np.frombuffer(stored, np.uint8).astype(np.int16) - 128) * np.int16(256)
     if wav.width == 3:  # the upper three bytes of four, so that full scale is the type's range
         padded = np.zeros((len(stored) // 3, 4), np.uint8)
         padded[:, 1:] = np.frombuffer(stored, np.uint8).reshape(-1, 3)
         return padded.view("<i4").ravel().astype(np.int32)
-    little = np.frombuffer(stored, wav.dtype.newbyteorder("<"))
-    return little.astype(wav.dtype)
+    return np.frombuffer(stored, wav.dtype.newbyteorder("<")).astype(wav.dtype)
 
 
 def _parse(file: BinaryIO, path: Path) -> _Wav:
@@ -152,27 +147,21 @@ def _parse(file: BinaryIO, path: Path) -> _Wav:
         if name == b"data":
             if described is None:
                 raise ValueError(f"{path}: the chunk 'data' comes before 'fmt '; cannot be read")
-            size = _data_size(size, length - start, riff_size + 8 < length, path)
+            there = length - start
+            # without a size, all that follows are samples
+            if size >= UNKNOWN_SIZE or (size == 0 and riff_size + 8 < length):
+                size = there
+            if size > there:
+                raise ValueError(
+                    f"{path}: declares {size} bytes of samples and holds {there}; "
+                    "the file is cut short"
+                )
             return _Wav(*described, start, size)
         if name == b"fmt ":
             described = _parse_format(file.read(min(size, FORMAT_BYTES)), path)
         file.seek(start + size + size % 2)
     missing = "data" if described else "fmt "
     raise ValueError(f"{path}: the file ends without a chunk {missing!r}; is it complete?")
-
-
-def _data_size(size: int, there: int, grown: bool, path: Path) -> int:
-    """Bytes of samples: as declared, or all that follow where the writer could not know.
-
-    ``there`` are the bytes up to the end, ``grown`` says that the file is longer than declared.
-    """
-    if size >= UNKNOWN_SIZE or (size == 0 and grown):
-        return there
-    if size > there:
-        raise ValueError(
-            f"{path}: declares {size} bytes of samples and holds {there}; the file is cut short"
-        )
-    return size
 
 
 def _parse_format(chunk: bytes, path: Path) -> tuple[int, int, int, int]:
@@ -183,10 +172,7 @@ def _parse_format(chunk: bytes, path: Path) -> tuple[int, int, int, int]:
     if encoding == EXTENSIBLE and len(chunk) >= 26:
         (encoding,) = struct.unpack("<H", chunk[24:26])  # the first field of the subformat
     width = -(-bits // 8)
-    readable = (encoding == PCM and width in (1, 2, 3, 4)) or (
-        encoding == FLOAT and width in (4, 8)
-    )
-    if not readable:
+    if width not in WIDTHS.get(encoding, ()):
         name = {PCM: "PCM", FLOAT: "float"} | OTHER_ENCODINGS
         raise ValueError(
             f"{path}: {name.get(encoding, f'encoding {encoding}')} of {bits} bits; "
@@ -200,37 +186,19 @@ def _parse_format(chunk: bytes, path: Path) -> tuple[int, int, int, int]:
     return rate, channels, encoding, width
 
 
-def _soundfile(path: Path) -> Any:
+def _soundfile(do: str, path: Path, **options: Any) -> Any:
+    """What a function of soundfile says of a file."""
     try:
-        return import_module("soundfile")
+        return getattr(import_module("soundfile"), do)(str(path), **options)
     except ImportError as error:
         raise missing_package(f"{path.suffix} files", "soundfile", "audio") from error
-
-
-def _soundfile_format(path: Path) -> AudioFormat:
-    soundfile = _soundfile(path)
-    try:
-        info = soundfile.info(str(path))
     except RuntimeError as error:  # its LibsndfileError is one
         raise ValueError(f"{path}: soundfile cannot read it: {error}") from error
-    small = info.subtype in ("PCM_S8", "PCM_U8", "PCM_16")
-    dtype = np.dtype(np.int16 if small else np.float32)
-    return AudioFormat(info.samplerate, info.channels, info.frames, dtype)
 
 
-def _read_with_soundfile(path: Path) -> tuple[Array, int]:
-    dtype = _soundfile_format(path).dtype
-    try:
-        samples, rate = _soundfile(path).read(str(path), dtype=dtype.name, always_2d=True)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: soundfile cannot read it: {error}") from error
-    _require_finite(samples, path)
-    return samples, int(rate)
-
-
-def _require_finite(samples: Array, path: Path) -> None:
+def _finite(samples: Array, path: Path) -> Array:
     if samples.dtype.kind != "f" or np.isfinite(samples).all():
-        return
+        return samples
     frame, channel = np.argwhere(~np.isfinite(samples))[0]
     raise ValueError(
         f"{path}: sample {frame} of channel {channel} is {samples[frame, channel]}; "

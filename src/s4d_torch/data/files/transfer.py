@@ -1,7 +1,5 @@
 """One file from a server: resumed where it stopped, tried again when the connection breaks."""
 
-from __future__ import annotations
-
 import errno
 import http.client
 import json
@@ -11,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from rich.filesize import decimal
 from s4d_torch._progress import Meter, note, progress
 from s4d_torch._version import __version__
 
+# seconds before each new attempt; the count begins anew once an attempt brought something
 PAUSES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""seconds before each new attempt; the count begins anew once an attempt brought something"""
-TIMEOUT = 30.0
-"""seconds without a byte"""
+TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others a little later
 
@@ -48,16 +46,9 @@ class _Note:
     version: str | None = None
     size: int | None = None
 
-    @staticmethod
-    def beside(part: Path) -> Path:
-        return part.with_name(f"{part.name}.json")
 
-    @staticmethod
-    def of(part: Path) -> _Note | None:
-        try:
-            return _Note(**json.loads(_Note.beside(part).read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
+def _beside(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
 
 
 def transfer(url: str, part: Path, *, size: int | None, verifiable: bool) -> bool:
@@ -92,7 +83,7 @@ def transfer(url: str, part: Path, *, size: int | None, verifiable: bool) -> boo
 def forget(part: Path) -> None:
     """Remove a partial file and the note beside it."""
     part.unlink(missing_ok=True)
-    _Note.beside(part).unlink(missing_ok=True)
+    _beside(part).unlink(missing_ok=True)
 
 
 def _length(part: Path) -> int:
@@ -101,7 +92,9 @@ def _length(part: Path) -> int:
 
 def _attempt(url: str, part: Path, size: int | None, verifiable: bool, shown: Meter) -> bool:
     """Ask for what is missing and write it; True if a part that was there is continued."""
-    offset, note = _length(part), _Note.of(part)
+    offset, note = _length(part), None
+    with suppress(OSError, ValueError, TypeError):
+        note = _Note(**json.loads(_beside(part).read_text("utf-8")))
     if note is None or not (verifiable or (note.version and note.url == url)):
         offset, note = 0, _Note(url)
     if note.url != url:  # another server names its versions in another way
@@ -109,18 +102,21 @@ def _attempt(url: str, part: Path, size: int | None, verifiable: bool, shown: Me
     if offset and offset == (size or note.size):
         return True
     with _ask(url, part, offset, note) as response:
-        continued = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        if continued:
+        if continued := response.status == http.HTTPStatus.PARTIAL_CONTENT:
             _check_continues(response, part, offset, note)
         else:
             offset = 0
         length = response.headers.get("Content-Length", "")
         total = offset + int(length) if length.isdecimal() else None
-        _check_total(total, size)
+        if size is not None and total is not None and total != size:
+            raise TransferError(f"the server offers {total} bytes there, not the {size} expected")
         total = total or size
-        _check_space(part, (total or 0) - offset)
+        needed, free = (total or 0) - offset, shutil.disk_usage(part.parent).free
+        if needed > free:
+            full = f"{decimal(needed)} are still to come and {decimal(free)} are free on the disk"
+            raise OSError(errno.ENOSPC, full)
         with part.open("r+b" if offset else "wb") as file:
-            _Note.beside(part).write_text(json.dumps(asdict(_Note(url, _version(response), total))))
+            _beside(part).write_text(json.dumps(asdict(_Note(url, _version(response), total))))
             file.seek(offset)
             shown.at(offset, total)
             for chunk in _chunks(response):
@@ -173,20 +169,6 @@ def _check_continues(response: Any, part: Path, offset: int, note: _Note) -> Non
     if moved or resized or renewed:
         forget(part)
         raise _BrokenError(f"the file on the server has changed (Content-Range: {where})")
-
-
-def _check_total(total: int | None, size: int | None) -> None:
-    if size is not None and total is not None and total != size:
-        raise TransferError(f"the server offers {total} bytes there, not the {size} expected")
-
-
-def _check_space(part: Path, needed: int) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if needed > free:
-        raise OSError(
-            errno.ENOSPC,
-            f"{decimal(needed)} are still to come and {decimal(free)} are free on the disk",
-        )
 
 
 def _chunks(response: Any) -> Iterator[bytes]:

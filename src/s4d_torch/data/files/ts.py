@@ -8,11 +8,10 @@ header: one case a line, its class first, then the numbers, separated by white s
 missing numbers at the end only fill up a shorter series and are cut off.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import dropwhile, islice
 from pathlib import Path
 
 import numpy as np
@@ -32,22 +31,23 @@ class SeriesFile:
     file: Path
     missing: Missing
     kind: LabelKind = "classification"
-    classes: frozenset[str] = frozenset()
-    """that the header names, if it does"""
+    classes: frozenset[str] = frozenset()  # that the header names, if it does
     targets: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    dimensions: int = 0
-    """as the header says, or the first case has; 0 before it is known"""
-    length: int = 0
-    """of every series, as the header says; 0 if it does not"""
+    dimensions: int = 0  # as the header says, or the first case has; 0 before it is known
+    length: int = 0  # of every series, as the header says; 0 if it does not
 
     def __post_init__(self) -> None:
-        if self.file.suffix.lower() == ".ts":
+        self.is_ts = self.file.suffix.lower() == ".ts"
+        if self.is_ts:
             self._read_header()
 
     def cases(self) -> Iterator[Array]:
         """The series of each case, (length, dimensions) float32; its target is noted."""
-        for line, text in self._data_lines():
+        lines = self._lines()
+        if self.is_ts:
+            lines = islice(dropwhile(lambda line: line[1].lower() != "@data", lines), 1, None)
+        for line, text in lines:
             case, target = self._ts(line, text) if self.is_ts else self._older(line, text)
             if self.classes and target not in self.classes:
                 named = ", ".join(sorted(self.classes))
@@ -57,12 +57,6 @@ class SeriesFile:
             yield case
         if not self.targets:
             raise ValueError(f"{self.file} has no cases")
-
-    @property
-    def is_ts(self) -> bool:
-        return self.file.suffix.lower() == ".ts"
-
-    # ---- header -------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
         tags: dict[str, list[str]] = {}
@@ -95,8 +89,6 @@ class SeriesFile:
             raise ValueError(f"{self.file}: @{name} {text}; expected a whole number")
         return int(text)
 
-    # ---- cases --------------------------------------------------------------------------------
-
     def _lines(self) -> Iterator[tuple[int, str]]:
         """(number, text) of all lines that are neither blank nor comments."""
         with self.file.open(encoding="utf-8-sig", errors="replace") as lines:
@@ -105,29 +97,18 @@ class SeriesFile:
                 if text and not text.startswith("#"):
                     yield number, text
 
-    def _data_lines(self) -> Iterator[tuple[int, str]]:
-        in_data = not self.is_ts
-        for number, text in self._lines():
-            if in_data:
-                yield number, text
-            elif text.lower() == "@data":
-                in_data = True
-
     def _ts(self, line: int, text: str) -> tuple[Array, str]:
         *dimensions, target = BETWEEN_STAMPED.split(text) if "(" in text else text.split(":")
         self.dimensions = self.dimensions or len(dimensions)
         if len(dimensions) != self.dimensions:
-            raise self._error(
-                line, f"{len(dimensions)} dimensions and a target; expected {self.dimensions}"
-            )
-        series = [
-            self._numbers(line, self._words(line, each), d) for d, each in enumerate(dimensions)
-        ]
-        lengths = sorted({len(each) for each in series})
+            found = f"{len(dimensions)} dimensions and a target"
+            raise self._error(line, f"{found}; expected {self.dimensions}")
+        words = [self._words(line, each) for each in dimensions]
+        series = [self._numbers(line, each, d) for d, each in enumerate(words)]
+        lengths = sorted(set(map(len, series)))
         if len(lengths) > 1:
-            raise self._error(
-                line, f"dimensions of {' and '.join(map(str, lengths))} samples in one case"
-            )
+            found = " and ".join(map(str, lengths))
+            raise self._error(line, f"dimensions of {found} samples in one case")
         if self.length and lengths[0] != self.length:
             raise self._error(line, f"{lengths[0]} samples; the header says {self.length}")
         return np.stack(series, axis=1), target.strip()

@@ -9,12 +9,11 @@ Signals of one file are interleaved sample by sample. A stored sample d stands f
 (d - baseline) / gain in physical units, and the lowest number of a format for no sample at all.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,17 +22,13 @@ from s4d_torch.data.dataset import Array
 
 DEFAULT_RATE = 250.0
 DEFAULT_GAIN = 200.0  # units per millivolt; what a gain of 0 or none means
-
 BITS = {16: 16, 80: 8, 212: 12}  # of a sample, by the number of its format
 
-_FORMAT = re.compile(
-    r"(?P<format>\d+)(?:x(?P<frame>\d+))?(?::(?P<skew>\d+))?(?:\+(?P<offset>\d+))?"
-)
+_FORMAT = re.compile(r"(?P<bits>\d+)(?:x(?P<frame>\d+))?(?::(?P<skew>\d+))?(?:\+(?P<offset>\d+))?")
 _GAIN = re.compile(r"(?P<gain>[^(/\s]+)(?:\((?P<baseline>-?\d+)\))?(?:/(?P<units>\S+))?")
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(NamedTuple):
     """One signal line of a header. ``first`` and ``checksum`` let a reader check the samples."""
 
     file: str
@@ -47,8 +42,7 @@ class Signal:
     name: str
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """A record as its header describes it; ``samples`` per signal is None where not declared."""
 
     path: Path
@@ -82,8 +76,7 @@ def read_record(path: Path) -> WfdbRecord:
     columns: list[Array] = []
     for _, group in groupby(header.signals, key=lambda signal: signal.file):
         signals = list(group)
-        stored = _read_file(header, signals)
-        for column, signal in zip(stored.T, signals, strict=True):
+        for column, signal in zip(_read_file(header, signals).T, signals, strict=True):
             _verify(column, signal, header.path)
             numbers = (column.astype(np.float64) - signal.baseline) / signal.gain
             numbers[column == -(2 ** (BITS[signal.format] - 1))] = np.nan
@@ -95,27 +88,12 @@ def read_record(path: Path) -> WfdbRecord:
 
 def read_header(path: Path) -> Header:
     """What a header file says."""
-    lines = [
-        (number, line.strip())
-        for number, line in enumerate(path.read_text("latin-1").splitlines(), 1)
-        if line.strip()
-    ]
-    comments = tuple(line[1:].strip() for _, line in lines if line.startswith("#"))
-    lines = [(number, line) for number, line in lines if not line.startswith("#")]
+    every = [(i, line.strip()) for i, line in enumerate(path.read_text("latin-1").splitlines(), 1)]
+    comments = tuple(line[1:].strip() for _, line in every if line.startswith("#"))
+    lines = [(i, line) for i, line in every if line and not line.startswith("#")]
     if not lines:
         raise ValueError(f"{path}: no record line; expected 'NAME signals rate samples'")
-    where = f"{path}, line {lines[0][0]}"
-    count, rate, samples = _parse_record_line(lines[0][1], where)
-    if len(lines) != 1 + count:
-        raise ValueError(
-            f"{where}: declares {count} signals, and {len(lines) - 1} signal lines follow"
-        )
-    signals = tuple(_parse_signal(line, f"{path}, line {number}") for number, line in lines[1:])
-    return Header(path, rate, samples, signals, comments)
-
-
-def _parse_record_line(line: str, where: str) -> tuple[int, float, int | None]:
-    """(signals, rate, samples) of a record line."""
+    line, where = lines[0][1], f"{path}, line {lines[0][0]}"
     fields = line.split()
     if "/" in fields[0]:
         raise ValueError(f"{where}: {fields[0]!r} has several segments, which are not supported")
@@ -126,10 +104,12 @@ def _parse_record_line(line: str, where: str) -> tuple[int, float, int | None]:
     except (IndexError, ValueError):
         raise ValueError(f"{where}: {line!r} is not 'NAME signals rate samples'") from None
     if count < 1 or rate <= 0 or samples < 0:
-        raise ValueError(
-            f"{where}: {count} signals of {samples} samples at {rate} Hz; none to read"
-        )
-    return count, rate, samples or None
+        found = f"{count} signals of {samples} samples at {rate} Hz"
+        raise ValueError(f"{where}: {found}; none to read")
+    if (follow := len(lines) - 1) != count:
+        raise ValueError(f"{where}: declares {count} signals, and {follow} signal lines follow")
+    signals = tuple(_parse_signal(line, f"{path}, line {number}") for number, line in lines[1:])
+    return Header(path, rate, samples or None, signals, comments)
 
 
 def _parse_signal(line: str, where: str) -> Signal:
@@ -138,9 +118,9 @@ def _parse_signal(line: str, where: str) -> Signal:
     gain = _GAIN.fullmatch(fields[2]) if len(fields) > 2 else None
     if stored is None or (gain is None and len(fields) > 2):
         raise ValueError(f"{where}: {line!r} is not 'file format gain(baseline)/units ...'")
-    if int(stored["format"]) not in BITS:
+    if int(stored["bits"]) not in BITS:
         known = ", ".join(map(str, BITS))
-        raise ValueError(f"{where}: signal format {stored['format']}; the supported are {known}")
+        raise ValueError(f"{where}: signal format {stored['bits']}; the supported are {known}")
     if int(stored["frame"] or 1) != 1 or int(stored["skew"] or 0) != 0:
         raise ValueError(f"{where}: {fields[1]!r} has frames or skew, which are not supported")
     try:
@@ -151,7 +131,7 @@ def _parse_signal(line: str, where: str) -> Signal:
     zero = numbers[1] if len(numbers) > 1 else 0
     return Signal(
         file=fields[0],
-        format=int(stored["format"]),
+        format=int(stored["bits"]),
         offset=int(stored["offset"] or 0),
         gain=per_unit or DEFAULT_GAIN,
         baseline=int(gain["baseline"]) if gain and gain["baseline"] else zero,

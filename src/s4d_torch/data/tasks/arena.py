@@ -1,7 +1,5 @@
 """What the tasks of the Long Range Arena share: its release and its published results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from s4d_torch.data.folder import DataFolder, Source

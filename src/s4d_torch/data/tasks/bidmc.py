@@ -8,13 +8,11 @@ for the respiratory rate, 192 for the oxygen saturation (150 of them in a record
 respiratory rate of 0, which one record has for a while, is taken as the monitor gave it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,12 +31,8 @@ SplitBy = Literal["window", "patient"]
 
 FOLDER = "bidmc"
 UNPACKED = "bidmc-ppg-and-respiration-dataset-1.0.0"
-SOURCES = (
-    Source(
-        f"https://physionet.org/static/published-projects/bidmc/{UNPACKED}.zip",
-        into=FOLDER,
-    ),
-)
+ADDRESS = "https://physionet.org/static/published-projects/bidmc"
+SOURCES = (Source(f"{ADDRESS}/{UNPACKED}.zip", into=FOLDER),)
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,7 @@ class BidmcOptions:
         check_choices(self, split=SplitBy)
 
 
-@dataclass(frozen=True)
-class _Windows:
+class _Windows(NamedTuple):
     """Windows over one long signal: window i begins at sample ``STRIDE * i`` of ``signals``.
 
     signals (samples, 2); targets (windows,) with NaN for windows that are not to be used, among
@@ -85,9 +78,8 @@ def load_bidmc(number: str, options: BidmcOptions, folder: DataFolder) -> Datase
         lambda scratch: _build(_read_windows(headers, number, scratch), options),
     )
     views = Sequences(_view(stored.train.inputs[0].values))
-    train, validation, test = (replace(split, inputs=(views,)) for split in stored.splits.values())
     # windows of a patient stand together: a few of all are a few of each patient
-    return Dataset(train, validation, test, stored.signature).grouped()
+    return stored.mapped(lambda split: replace(split, inputs=(views,))).grouped()
 
 
 def _find_headers(folder: DataFolder) -> list[Path]:
@@ -107,32 +99,27 @@ def _view(signals: Array) -> Array:
 
 def _read_windows(headers: list[Path], number: str, scratch: Scratch) -> _Windows:
     """Put the records one behind the other, each filled up with zeros to a multiple of STRIDE."""
-    records, patients = [], []
+    pieces, targets, patients = [], [], []
     for path in headers:
-        record = _require_rate(read_record(path), RATE)
-        numerics = _require_rate(read_record(path.with_name(f"{path.stem}n.hea")), 1)
-        pieces = np.stack([record[name] for name in INPUTS], axis=1).astype(np.float32)
-        targets = _window_targets(pieces, numerics[number])
-        filling = len(targets) * STRIDE - len(pieces)
-        records.append((np.pad(pieces, ((0, filling), (0, 0))), targets))
-        patients.append(_patient(record))
-    signals = scratch.array((sum(len(pieces) for pieces, _ in records), len(INPUTS)), np.float32)
-    signals[:] = np.concatenate([pieces for pieces, _ in records])
-    names = sorted(set(patients))
-    owners = [
-        np.full(len(targets), names.index(patient))
-        for patient, (_, targets) in zip(patients, records, strict=True)
-    ]
+        record = _read_at(RATE, path)
+        numerics = _read_at(1, path.with_name(f"{path.stem}n.hea"))
+        piece = np.stack([record[name] for name in INPUTS], axis=1).astype(np.float32)
+        targets.append(_window_targets(piece, numerics[number]))
+        pieces.append(np.pad(piece, ((0, len(targets[-1]) * STRIDE - len(piece)), (0, 0))))
+        # who was recorded, from the comment on the source; some patients have several records
+        found = re.search(r"matched/(s\d+)", " ".join(record.header.comments))
+        patients += [found[1] if found else path.stem] * len(targets[-1])
+    signals = scratch.array((sum(map(len, pieces)), len(INPUTS)), np.float32)
+    signals[:] = np.concatenate(pieces)
     count = len(_view(signals))
-    targets = np.concatenate([targets for _, targets in records])[:count]
-    return _Windows(signals, targets, np.concatenate(owners)[:count])
+    owners = np.unique(patients, return_inverse=True)[1]
+    return _Windows(signals, np.concatenate(targets)[:count], owners[:count])
 
 
-def _require_rate(record: WfdbRecord, rate: int) -> WfdbRecord:
-    if record.header.sample_rate != rate:
-        raise ValueError(
-            f"{record.header.path}: {record.header.sample_rate} samples per second, expected {rate}"
-        )
+def _read_at(rate: int, path: Path) -> WfdbRecord:
+    record = read_record(path)
+    if (found := record.header.sample_rate) != rate:
+        raise ValueError(f"{path}: {found} samples per second, expected {rate}")
     return record
 
 
@@ -146,12 +133,6 @@ def _window_targets(signals: Array, numeric: Array) -> Array:
         if whole and len(values) == per_window:
             targets[i] = values.mean()
     return targets
-
-
-def _patient(record: WfdbRecord) -> str:
-    """Who was recorded, from the comment on the source; some patients have several records."""
-    found = re.search(r"matched/(s\d+)", " ".join(record.header.comments))
-    return found[1] if found else record.header.path.stem
 
 
 def _build(windows: _Windows, options: BidmcOptions) -> Dataset:
@@ -169,14 +150,10 @@ def _build(windows: _Windows, options: BidmcOptions) -> Dataset:
             f"{', '.join(str(len(part)) for part in parts)} windows; are there more records?"
         )
     stored = Sequences(windows.signals)  # load_bidmc makes windows of them
-    train, validation, test = (Split((stored,), windows.targets, part) for part in parts)
-    return Dataset(train, validation, test, _signature(windows, parts[0]))
-
-
-def _signature(windows: _Windows, train: Array) -> Signature:
-    mean, deviation = _moments(windows.signals, train)
-    targets = windows.targets[train]
-    return Signature(
+    splits = [Split((stored,), windows.targets, part) for part in parts]
+    mean, deviation = _moments(windows.signals, parts[0])
+    targets = splits[0].labels()
+    signature = Signature(
         "regression",
         features=len(INPUTS),
         outputs=1,
@@ -187,6 +164,7 @@ def _signature(windows: _Windows, train: Array) -> Signature:
         target_scale=float(targets.std()) or 1.0,
         sample_rate=RATE,
     )
+    return Dataset.of(splits, signature)
 
 
 def _moments(signals: Array, index: Array) -> tuple[Array, Array]:
@@ -205,8 +183,11 @@ def _moments(signals: Array, index: Array) -> tuple[Array, Array]:
     return mean, np.where(deviation > 0, deviation, 1.0)
 
 
+WIDE = replace(ARENA, d_model=128, d_state=256, norm="layer", batch_size=32, epochs=500)
+# halved every 100 of the epochs that follow the warm-up's 50
+PAPER = replace(WIDE, schedule="step", decay=0.5, period=100 / 450)
 # RMSE in the units of the targets: heart rate, respiratory rate, saturation.
-PUBLISHED = {
+PUBLISHED: dict[str, tuple[float, ...]] = {
     "S4-LegS": (0.332, 0.247, 0.090),
     "S4-FouT": (0.339, 0.301, 0.068),
     "S4-(LegS/FouT)": (0.344, 0.163, 0.080),
@@ -214,27 +195,27 @@ PUBLISHED = {
     "S4D-Inv": (0.373, 0.254, 0.110),
     "S4D-Lin": (0.379, 0.226, 0.114),
     "UnICORNN": (1.39, 1.06, 0.869),
-    "coRNN": (1.81, 1.45, None),
+    "coRNN": (1.81, 1.45),
     "CKConv": (2.05, 1.214, 1.051),
     "NRDE": (2.97, 1.49, 1.29),
-    "LSTM": (10.7, 2.28, None),
+    "LSTM": (10.7, 2.28),
     "Transformer": (12.2, 2.61, 3.02),
     "XGBoost": (4.72, 1.67, 1.52),
     "Random Forest": (5.69, 1.85, 1.74),
     "Ridge Regress.": (17.3, 3.86, 4.16),
 }
 
-for _column, (_name, _number, _summary) in enumerate(
+for _column, (_name, _number, _what) in enumerate(
     (
-        ("bidmc-hr", "HR", "heart rate (beats per minute) from 32 s of ECG and pulse"),
-        ("bidmc-rr", "RESP", "respiratory rate (breaths per minute) from 32 s of ECG and pulse"),
-        ("bidmc-spo2", "SpO2", "blood oxygen saturation (per cent) from 32 s of ECG and pulse"),
+        ("bidmc-hr", "HR", "heart rate (beats per minute)"),
+        ("bidmc-rr", "RESP", "respiratory rate (breaths per minute)"),
+        ("bidmc-spo2", "SpO2", "blood oxygen saturation (per cent)"),
     )
 ):
     register(
         Task(
             name=_name,
-            summary=_summary,
+            summary=f"{_what} from 32 s of ECG and pulse",
             options=BidmcOptions,
             load=partial(load_bidmc, _number),
             metric="rmse",
@@ -244,22 +225,8 @@ for _column, (_name, _number, _summary) in enumerate(
             citation="Pimentel et al. 2016, Towards a Robust Estimation of Respiratory Rate",
             sources=SOURCES,
             files=(FOLDER,),
-            paper=replace(
-                ARENA,
-                d_model=128,
-                d_state=256,
-                norm="layer",
-                batch_size=32,
-                epochs=500,
-                schedule="step",
-                decay=0.5,
-                period=100 / 450,  # every 100 of the epochs that follow the warm-up's 50
-            ),
+            paper=PAPER,
             small=replace(LAPTOP, d_model=32, dropout=0.0, lr=0.01, epochs=4),
-            published={
-                model: result
-                for model, results in PUBLISHED.items()
-                if (result := results[_column]) is not None
-            },
+            published={name: row[_column] for name, row in PUBLISHED.items() if row[_column:]},
         )
     )

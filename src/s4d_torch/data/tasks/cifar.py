@@ -3,8 +3,6 @@
 The binary version: each record is a label, then 1024 bytes of red, of green and of blue.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,22 +48,22 @@ def load_cifar(options: CifarOptions, folder: DataFolder, *, channels: int) -> D
     batches = _training_batches(folder)
 
     def build(scratch: Scratch) -> Dataset:
-        parts = [read_images(files, channels, scratch) for files in (batches, [test])]
-        return image_dataset(parts[0], parts[1], CLASSES, options.split_seed)
+        train, tested = (read_images(files, channels, scratch) for files in (batches, [test]))
+        return image_dataset(train, tested, CLASSES, options.split_seed)
 
     key = {"channels": channels, "split_seed": options.split_seed}
     return folder.prepared("cifar10", key, [*batches, test], build)
 
 
 def _training_batches(folder: DataFolder) -> list[Path]:
-    batches = sorted((folder.root / FOLDER).glob("data_batch_*.bin"))
-    if not batches:
+    root = folder.root / FOLDER
+    if not any(root.glob("data_batch_*.bin")):
         folder.require(f"{FOLDER}/data_batch_1.bin", SOURCES)
-        batches = sorted((folder.root / FOLDER).glob("data_batch_*.bin"))
+    batches = sorted(root.glob("data_batch_*.bin"))
     if len(batches) < BATCHES:
         warnings.warn(
-            f"{len(batches)} of the {BATCHES} training batches of CIFAR-10 are in "
-            f"{folder.root / FOLDER}: there is less to learn from than published results had; "
+            f"{len(batches)} of the {BATCHES} training batches of CIFAR-10 are in {root}: "
+            "there is less to learn from than published results had; "
             "add the others, or remove the folder to have all of it downloaded",
             stacklevel=3,
         )
@@ -74,7 +72,16 @@ def _training_batches(folder: DataFolder) -> list[Path]:
 
 def read_images(files: Sequence[Path], channels: int, scratch: Scratch) -> Split:
     """All records of the files: pixels (n, 1024, channels) of uint8, labels (n,)."""
-    counts = [_count_records(file) for file in files]
+    counts = []
+    for file in files:
+        count, rest = divmod(size := file.stat().st_size, RECORD)
+        if rest or not count:
+            raise ValueError(
+                f"{file} has {size} bytes, expected a multiple of {RECORD} (a label and 3 x "
+                f"{PIXELS} pixels for each image); the file is incomplete or of another version: "
+                "use the binary version of CIFAR-10"
+            )
+        counts.append(count)
     values = scratch.array((sum(counts), PIXELS, channels), np.uint8)
     labels = np.empty(sum(counts), dtype=np.int64)
     end = 0
@@ -96,22 +103,6 @@ def grey(planes: Array) -> Array:
     return ((weighted + 0x8000) >> 16).astype(np.uint8)
 
 
-def _count_records(file: Path) -> int:
-    count, rest = divmod(file.stat().st_size, RECORD)
-    if rest or not count:
-        raise ValueError(
-            f"{file} has {file.stat().st_size} bytes, expected a multiple of {RECORD} "
-            f"(a label and 3 x {PIXELS} pixels for each image); the file is incomplete or of "
-            "another version: use the binary version of CIFAR-10"
-        )
-    return count
-
-
-SMALL = replace(LAPTOP, norm="batch", lr=0.01, batch_size=50, epochs=3)
-# One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
-# all tasks of Long Range Arena.
-PAPER = replace(ARENA, d_model=512, norm="layer", prenorm=False, dropout=0.1, epochs=200)
-
 _task = partial(
     Task,
     options=CifarOptions,
@@ -122,8 +113,10 @@ _task = partial(
     citation="Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images",
     sources=SOURCES,
     files=(f"{FOLDER}/test_batch.bin",),
-    small=SMALL,
-    paper=PAPER,
+    small=replace(LAPTOP, norm="batch", lr=0.01, batch_size=50, epochs=3),
+    # One row in the paper for both. It says that a bidirectional model is used for sCIFAR, and for
+    # all tasks of Long Range Arena.
+    paper=replace(ARENA, d_model=512, norm="layer", prenorm=False, dropout=0.1, epochs=200),
 )
 
 register(

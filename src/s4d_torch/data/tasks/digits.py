@@ -5,8 +5,6 @@ Digits* (Alpaydin and Kaynak 1998, CC BY 4.0): ``pixels`` (1797, 64), ``labels``
 scikit-learn ships the same images in the same order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,9 +36,10 @@ def load_digits(
         pixels, labels = images["pixels"], images["labels"]
     signature = Signature.of_classes("0123456789", length=64, input_scale=(1 / BRIGHTEST,))
     whole = Split.whole(Sequences(pixels[..., None]), labels.astype(np.int64))
-    seed = options.split_seed
-    return split_randomly(whole, signature, validation=0.1, test=0.2, seed=seed)
+    return split_randomly(whole, signature, validation=0.1, test=0.2, seed=options.split_seed)
 
+
+SMALL = replace(LAPTOP, n_layers=2, d_model=48, norm="batch", lr=0.02, epochs=20, weight_decay=0.01)
 
 register(
     Task(
@@ -53,17 +52,7 @@ register(
         size="embedded",
         licence="CC BY 4.0",
         citation="Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)",
-        small=replace(
-            LAPTOP,
-            n_layers=2,
-            d_model=48,
-            norm="batch",
-            lr=0.02,
-            epochs=20,
-            weight_decay=0.01,
-            dt_min=0.01,  # 64 samples are few: steps this large let a kernel fade within them
-            dt_max=0.5,
-            bidirectional=False,
-        ),
+        # 64 samples are few: steps this large let a kernel fade within them
+        small=replace(SMALL, dt_min=0.01, dt_max=0.5, bidirectional=False),
     )
 )

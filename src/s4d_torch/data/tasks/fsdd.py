@@ -1,9 +1,6 @@
 """Free Spoken Digit Dataset: ten digits by six speakers, 8000 samples per second, ragged."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,14 +18,9 @@ VALIDATION = 0.1
 
 FOLDER = "fsdd"
 UNPACKED = "free-spoken-digit-dataset-master"
-SOURCES = (
-    Source(
-        "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/heads/master.zip",
-        into=FOLDER,
-    ),
-)
-
-_NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<take>\d+)\.wav")
+ADDRESS = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/heads/master.zip"
+SOURCES = (Source(ADDRESS, into=FOLDER),)
+_NAME = re.compile(r"(?P<digit>\d)_[a-z]+_(?P<take>\d+)\.wav")
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,7 @@ def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
     All six speakers are in every split: this measures words, not unknown voices.
     """
     recordings = _find_recordings(folder)
-    longest = round(options.max_seconds * RATE)
-    seed = options.split_seed
+    longest, seed = round(options.max_seconds * RATE), options.split_seed
     return folder.prepared(
         "fsdd",
         {"longest": longest, "seed": seed},
@@ -75,7 +66,10 @@ def _find_recordings(folder: DataFolder) -> Path:
 def _build(recordings: Path, longest: int, seed: int, scratch: Scratch) -> Dataset:
     paths = sorted(recordings.glob("*.wav"))
     digits, takes = _parse_names(paths)
-    clips = scratch.ragged(_read_clips(paths, longest))
+    clips = scratch.ragged(read_clip(path, RATE)[:longest] for path in paths)
+    lengths = clips.lengths(np.arange(len(clips)))
+    if not lengths.all():
+        raise ValueError(f"{paths[int(np.argmin(lengths))]}: no samples")
     whole = Split.whole(clips, digits)
     rest = np.flatnonzero(takes >= TEST_TAKES)
     train, validation = (rest[part] for part in cut_randomly(len(rest), (VALIDATION,), seed))
@@ -94,23 +88,15 @@ def _build(recordings: Path, longest: int, seed: int, scratch: Scratch) -> Datas
 
 def _parse_names(paths: list[Path]) -> tuple[Array, Array]:
     """(digits, takes) of names DIGIT_SPEAKER_TAKE.wav."""
-    matches = []
+    numbers = []
     for path in paths:
         if (match := _NAME.fullmatch(path.name)) is None:
             raise ValueError(
                 f"{path}: expected a name like 7_jackson_32.wav (digit, speaker, take)"
             )
-        matches.append(match)
-    digits = np.array([int(match["digit"]) for match in matches], dtype=np.int64)
-    return digits, np.array([int(match["take"]) for match in matches], dtype=np.int64)
-
-
-def _read_clips(paths: list[Path], longest: int) -> Iterator[Array]:
-    for path in paths:
-        samples = read_clip(path, RATE)
-        if len(samples) == 0:
-            raise ValueError(f"{path}: no samples")
-        yield samples[:longest]
+        numbers.append((int(match["digit"]), int(match["take"])))
+    digits, takes = np.array(numbers, dtype=np.int64).reshape(-1, 2).T
+    return digits, takes
 
 
 register(

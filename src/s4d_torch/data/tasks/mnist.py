@@ -1,12 +1,9 @@
 """MNIST pixel by pixel: ``mnist`` row by row, ``pmnist`` in one random order for all images."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,14 +54,13 @@ class PermutedMnistOptions(MnistOptions):
 
 def load_mnist(options: MnistOptions, folder: DataFolder) -> Dataset:
     """Images as (n, 784, 1), row by row, with classes 0 to 9."""
-    return _load(options, folder, {}, lambda pixels: pixels)
+    return _load(options, folder, {}, np.arange(PIXELS))
 
 
 def load_pmnist(options: PermutedMnistOptions, folder: DataFolder) -> Dataset:
     """Images as (n, 784, 1), pixels in the order of :func:`permutation`."""
-    order = permutation(options.permutation_seed)
     key = {"permutation_seed": options.permutation_seed}
-    return _load(options, folder, key, partial(np.take, indices=order, axis=1))
+    return _load(options, folder, key, permutation(options.permutation_seed))
 
 
 def permutation(seed: int) -> Array:
@@ -72,18 +68,11 @@ def permutation(seed: int) -> Array:
     return np.random.Generator(np.random.PCG64(seed)).permutation(PIXELS)
 
 
-def _load(
-    options: MnistOptions,
-    folder: DataFolder,
-    key: dict[str, int],
-    reorder: Callable[[Array], Array],
-) -> Dataset:
+def _load(options: MnistOptions, folder: DataFolder, key: dict[str, int], order: Array) -> Dataset:
     files = find_files(folder)
-    train_images, train_labels, test_images, test_labels = files
 
     def build(scratch: Scratch) -> Dataset:
-        train = read_split(train_images, train_labels, reorder)
-        test = read_split(test_images, test_labels, reorder)
+        train, test = (read_split(files[i], files[i + 1], order) for i in (0, 2))
         return image_dataset(train, test, CLASSES, options.split_seed)
 
     return folder.prepared("mnist", {"split_seed": options.split_seed, **key}, files, build)
@@ -94,10 +83,7 @@ def find_files(folder: DataFolder) -> list[Path]:
     missing = [name for name in FILES if _find(folder.root, name) is None]
     if missing:
         folder.require(f"{FOLDER}/{missing[0]}.gz", [SOURCES[name] for name in missing])
-    return [
-        _find(folder.root, name) or folder.require(f"{FOLDER}/{name}.gz", [SOURCES[name]])
-        for name in FILES
-    ]
+    return [_find(folder.root, name) or folder.root / FOLDER / f"{name}.gz" for name in FILES]
 
 
 def _find(root: Path, name: str) -> Path | None:
@@ -110,8 +96,8 @@ def _names(name: str) -> tuple[str, ...]:
     return tuple(f"{FOLDER}/{each}" for each in (f"{name}.gz", name, dotted))
 
 
-def read_split(images: Path, labels: Path, reorder: Callable[[Array], Array]) -> Split:
-    """Pixels (n, 784, 1) of uint8, labels (n,)."""
+def read_split(images: Path, labels: Path, order: Array) -> Split:
+    """Pixels (n, 784, 1) of uint8, in this order, and labels (n,)."""
     pixels, classes = read_idx(images, 3), read_idx(labels, 1)
     if pixels.shape[1:] != (SIDE, SIDE):
         raise ValueError(
@@ -124,7 +110,7 @@ def read_split(images: Path, labels: Path, reorder: Callable[[Array], Array]) ->
             "expected as many: do they belong together?"
         )
     check_labels(classes, len(CLASSES), str(labels))
-    values = reorder(pixels.reshape(-1, PIXELS))[..., None]
+    values = np.take(pixels.reshape(-1, PIXELS), order, axis=1)[..., None]
     return Split.whole(Sequences(values), classes.astype(np.int64))
 
 

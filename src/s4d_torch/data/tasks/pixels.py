@@ -1,7 +1,5 @@
 """Images as sequences of pixels: the splits and the scaling that CIFAR and MNIST share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,9 +1,7 @@
 """Speech Commands: one second of raw audio, one of 35 words."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -68,10 +66,18 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
     by speakers, with a warning: no speaker is in both, and numbers are not those of the full data.
     """
     root = folder.require(FOLDER, SOURCES)
-    words = options.words or tuple(word for word in WORDS if (root / word).is_dir())
-    lists = {split: _read_list(root / name, words) for split, name in LISTS.items()}
-    _require_words(root, words)
-    borrowed = not any((root / name).exists() for name in lists["test"])
+    there = tuple(word for word in WORDS if (root / word).is_dir())
+    words = options.words or there
+    require_files((root / name for name in LISTS.values()), f"it comes with {SOURCES[0].name}")
+    missing = [word for word in words if word not in there]
+    if missing or len(words) < 2:
+        raise MissingDataError(
+            f"{root}: no folder for {', '.join(missing) or 'two words'}; "
+            f"there are {', '.join(there) or 'none'}. Unpack {SOURCES[0].name} there"
+        )
+    lists = {split: set((root / name).read_text("utf-8").split()) for split, name in LISTS.items()}
+    wanted = (name for name in lists["test"] if name.partition("/")[0] in words)
+    borrowed = not any((root / name).exists() for name in wanted)
     if borrowed:
         warnings.warn(
             f"{root}: no clip of {LISTS['test']} is there; half of the validation clips, of other "
@@ -89,26 +95,8 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
     return dataset if options.sample_rate == RATE else dataset.decimated(RATE // 8000)
 
 
-def _read_list(path: Path, words: Iterable[str]) -> frozenset[str]:
-    """The names word/clip.wav of an official list, for these words."""
-    require_files([path], f"it comes with {SOURCES[0].name}")
-    wanted = set(words)
-    lines = path.read_text("utf-8").split()
-    return frozenset(line for line in lines if line.partition("/")[0] in wanted)
-
-
-def _require_words(root: Path, words: tuple[str, ...]) -> None:
-    there = [word for word in WORDS if (root / word).is_dir()]
-    missing = [word for word in words if word not in there]
-    if missing or len(words) < 2:
-        raise MissingDataError(
-            f"{root}: no folder for {', '.join(missing) or 'two words'}; "
-            f"there are {', '.join(there) or 'none'}. Unpack {SOURCES[0].name} there"
-        )
-
-
 def _assign(
-    root: Path, words: tuple[str, ...], lists: Mapping[str, frozenset[str]], borrowed: bool
+    root: Path, words: tuple[str, ...], lists: Mapping[str, set[str]], borrowed: bool
 ) -> dict[str, list[str]]:
     """Names word/clip.wav by split, in a fixed order; test first, then validation."""
     parts: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
@@ -129,16 +117,13 @@ def _halve(names: list[str]) -> tuple[list[str], list[str]]:
     """Two parts without a common speaker, about equal in clips."""
     speakers: dict[str, list[str]] = {}
     for name in names:
-        speakers.setdefault(_speaker(name), []).append(name)
+        speaker = name.partition("/")[2].partition("_nohash_")[0]
+        speakers.setdefault(speaker, []).append(name)
     halves: tuple[list[str], list[str]] = ([], [])
     # The most talkative first, each to the half that has fewer clips by then.
     for speaker in sorted(speakers, key=lambda one: (-len(speakers[one]), one)):
         min(halves, key=len).extend(speakers[speaker])
     return sorted(halves[0]), sorted(halves[1])
-
-
-def _speaker(name: str) -> str:
-    return name.partition("/")[2].partition("_nohash_")[0]
 
 
 def _build(
@@ -153,7 +138,9 @@ def _build(
     for split, part in parts.items():
         digests = []
         for row, name in enumerate(part, start):
-            cut += _put(root / name, clips[row, :, 0])
+            samples = read_clip(root / name, RATE)
+            clips[row, : len(samples)] = samples[:LENGTH]
+            cut += len(samples) > LENGTH
             digests.append(blake2b(clips[row].tobytes(), digest_size=16).digest())
         fresh = [row for row, digest in enumerate(digests, start) if digest not in seen]
         index[split] = np.array(fresh, dtype=np.int64)
@@ -168,14 +155,9 @@ def _build(
     return Dataset(**splits, signature=signature)
 
 
-def _put(path: Path, row: Array) -> bool:
-    """Read a clip into a row of zeros; whether it had to be cut."""
-    samples = read_clip(path, RATE)
-    row[: len(samples)] = samples[:LENGTH, 0]
-    return len(samples) > LENGTH
-
-
 PAPER = replace(ARENA, d_model=128, batch_size=16)
+SMALL = replace(LAPTOP, d_model=32, norm="batch", lr=0.01)
+CITATION = "Warden 2018, Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition"
 PUBLISHED = {  # accuracy in per cent at 16 kHz, and of the same models at 8 kHz
     "S4-LegS": (96.08, 91.32),
     "S4-FouT": (95.27, 91.59),
@@ -199,15 +181,12 @@ SC35 = register(
         length=LENGTH,
         size="105829 clips, 2.4 GB to download",
         licence="CC BY 4.0",
-        citation="Warden 2018, Speech Commands: A Dataset for Limited-Vocabulary Speech "
-        "Recognition",
+        citation=CITATION,
         sources=SOURCES,
         files=(FOLDER,),
         paper=PAPER,
         fixed_length=True,
-        small=replace(
-            LAPTOP, d_model=32, norm="batch", lr=0.01, batch_size=16, epochs=16, bidirectional=False
-        ),
+        small=replace(SMALL, batch_size=16, epochs=16, bidirectional=False),
         published={name: scores[0] for name, scores in PUBLISHED.items()}
         | {f"{name} (8 kHz)": scores[1] for name, scores in PUBLISHED.items()},
     )

@@ -4,15 +4,13 @@ The values of another task become symbols by a quantisation: even steps for pixe
 sound. A model that predicts the next one can generate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from s4d_torch._registry import Registry
-from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.data.task import LAPTOP, TASKS, register
 from s4d_torch.data.tasks import fsdd, mnist
@@ -33,8 +31,7 @@ class Quantization:
 
 def encode_linear(values: Array, levels: int) -> Array:
     """Values from 0 to 1 -> the nearest of ``levels`` even steps."""
-    steps = levels - 1
-    return np.floor(np.clip(values, 0, 1) * steps + 0.5).astype(np.int64)
+    return np.floor(np.clip(values, 0, 1) * (levels - 1) + 0.5).astype(np.int64)
 
 
 def decode_linear(symbols: Array, levels: int) -> Array:
@@ -68,9 +65,6 @@ def check_levels(levels: int) -> None:
         raise TypeError(f"levels must be an integer, got {levels!r}")
     if not 2 <= levels <= 256:
         raise ValueError(f"levels must lie between 2 and 256, got {levels}")
-
-
-# ---- tasks ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -118,16 +112,12 @@ def as_symbols(dataset: Dataset, quantization: str, values: Array, levels: int) 
     symbol = QUANTIZATIONS[quantization].encode(values, levels).astype(np.uint8)
     made: dict[int, Array] = {}  # splits share what they are stored in
 
-    def encoded(tower: Sequences) -> Sequences:
-        stored = tower.values
+    def encoded(split: Split) -> Split:
+        stored = split.inputs[0].values
         if id(stored) not in made:
             made[id(stored)] = symbol[stored[..., 0].view(f"u{stored.dtype.itemsize}")]
-        return replace(tower, values=made[id(stored)])
+        return replace(split, inputs=(replace(split.inputs[0], values=made[id(stored)]),))
 
-    splits = {
-        name: replace(split, inputs=(encoded(split.inputs[0]),))
-        for name, split in dataset.splits.items()
-    }
     signature = Signature(
         "generation",
         features=levels + 1,
@@ -137,7 +127,7 @@ def as_symbols(dataset: Dataset, quantization: str, values: Array, levels: int) 
         sample_rate=dataset.signature.sample_rate,
         quantization=quantization,
     )
-    return Dataset(**splits, signature=signature)
+    return replace(dataset.mapped(encoded), signature=signature)
 
 
 def counted_bits(dataset: Dataset, splits: Iterable[Split], order: int) -> float:
@@ -152,12 +142,8 @@ def counted_bits(dataset: Dataset, splits: Iterable[Split], order: int) -> float
         counts += np.bincount(places, minlength=len(counts))
     chances = counts.reshape(-1, levels) / counts.reshape(-1, levels).sum(1, keepdims=True)
     bits = -np.log2(chances).ravel()
-    found = [
-        (bits[places].sum(), len(places))
-        for split in splits
-        for places in _places(split, levels, order)
-    ]
-    total, symbols = np.sum(found, axis=0)
+    every = (places for split in splits for places in _places(split, levels, order))
+    total, symbols = np.sum([(bits[places].sum(), len(places)) for places in every], axis=0)
     return float(total / symbols)
 
 

@@ -3,8 +3,8 @@
 Importing this registers the tasks ``arrays``, ``ucr``, ``audio-folder`` and ``table``.
 """
 
-from s4d_torch.data.user_files.arrays import ArraysOptions, load_arrays
-from s4d_torch.data.user_files.audio_folder import AudioFolderOptions, load_audio_folder
+from s4d_torch.data.user_files.arrays import load_arrays
+from s4d_torch.data.user_files.audio_folder import load_audio_folder
 from s4d_torch.data.user_files.inputs import BYTES, Item, in_unit, read_items, read_sound
 from s4d_torch.data.user_files.lookup import find_task
 from s4d_torch.data.user_files.symbol_files import (
@@ -13,13 +13,9 @@ from s4d_torch.data.user_files.symbol_files import (
     read_symbols,
     write_symbols,
 )
-from s4d_torch.data.user_files.table import TableOptions, load_table
-from s4d_torch.data.user_files.ucr import UcrOptions, load_ucr
+from s4d_torch.data.user_files.table import load_table
+from s4d_torch.data.user_files.ucr import load_ucr
 
-__all__ = ["find_task"]
-__all__ += ["ArraysOptions", "load_arrays"]
-__all__ += ["AudioFolderOptions", "load_audio_folder"]
-__all__ += ["TableOptions", "load_table"]
-__all__ += ["UcrOptions", "load_ucr"]
+__all__ = ["find_task", "load_arrays", "load_audio_folder", "load_table", "load_ucr"]
 __all__ += ["BYTES", "Item", "in_unit", "read_items", "read_sound"]
 __all__ += ["as_text", "check_format", "read_symbols", "write_symbols"]

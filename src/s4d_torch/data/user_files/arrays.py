@@ -10,8 +10,6 @@ Values are kept in their type, those of 64 bits as float32. Models read them in 
 training cases, channel by channel.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -38,6 +36,7 @@ from s4d_torch.data.user_files.targets import ChosenKind, read_targets
 
 Channels = Literal["last", "first"]
 SPLITS = ("train", "validation", "test")
+SORTS = {"U": "text", "S": "text", "f": "float"}  # of targets, by the kind of their type
 MANY_CHANNELS = 4  # times as many as there are samples: likely the other layout
 
 
@@ -81,14 +80,16 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
     if "X" in blocks:
         suffixes = {"train": ""}
     given = {name: _sequences(blocks, s, options, scratch) for name, s in suffixes.items()}
-    _check_channels(given, suffixes, files[0])
-    each = [_targets(blocks, f"y{suffix}", len(given[name])) for name, suffix in suffixes.items()]
-    if len({_type_of(targets) for targets in each}) > 1:
-        shown = ", ".join(
-            f"y{s} is {y.dtype}" for s, y in zip(suffixes.values(), each, strict=True)
-        )
+    counts = {f"X{suffixes[name]}": each.values.shape[-1] for name, each in given.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise ValueError(f"{files[0]}: expected one number of channels, but {shown}")
+    named = {f"y{s}": _targets(blocks, f"y{s}", len(given[name])) for name, s in suffixes.items()}
+    each = list(named.values())
+    if len({SORTS.get(targets.dtype.kind, "whole") for targets in each}) > 1:
+        shown = ", ".join(f"{name} is {targets.dtype}" for name, targets in named.items())
         raise ValueError(f"{files[0]}: targets of different sorts: {shown}")
-    places = [f"{files[-1]}: y{suffix}" for suffix in suffixes.values()]
+    places = [f"{files[-1]}: {name}" for name in named]
     ends = np.cumsum([len(targets) for targets in each])
 
     def where(i: int) -> str:
@@ -107,14 +108,11 @@ def _named(files: list[Path]) -> dict[str, StoredArray]:
     blocks = stored_arrays(files[0])
     present = ", ".join(blocks) or "none"
     if "X" not in blocks and "X_train" not in blocks:
-        raise ValueError(
-            f"{files[0]}: expected the arrays X and y, or X_train, ...; it has {present}"
-        )
+        expected = "the arrays X and y, or X_train, ..."
+        raise ValueError(f"{files[0]}: expected {expected}; it has {present}")
     if "X" in blocks and "X_train" in blocks:
         raise ValueError(f"{files[0]} has both X and X_train; expected one of them")
-    known = [
-        f"{array}{ending}" for array in ("X", "y") for ending in ("", *(f"_{s}" for s in SPLITS))
-    ]
+    known = [array + ending for array in "Xy" for ending in ("", *(f"_{s}" for s in SPLITS))]
     for name in blocks:
         if name.startswith(("X_", "y_")) and name not in known:
             hint = did_you_mean(name, known) or f"; expected {', '.join(known)}"
@@ -133,22 +131,6 @@ def _targets(blocks: Mapping[str, StoredArray], name: str, cases: int) -> Array:
     if targets.shape != (cases,):
         raise ValueError(f"{block}: expected one target for each of {cases} cases, ({cases},)")
     return targets
-
-
-def _type_of(targets: Array) -> str:
-    return {"U": "text", "S": "text", "f": "float"}.get(targets.dtype.kind, "whole")
-
-
-def _check_channels(
-    given: Mapping[str, Sequences], suffixes: Mapping[str, str], file: Path
-) -> None:
-    counts = {f"X{suffixes[name]}": each.values.shape[-1] for name, each in given.items()}
-    if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise ValueError(f"{file}: expected one number of channels, but {shown}")
-
-
-# ---- sequences --------------------------------------------------------------------------------
 
 
 def _sequences(

@@ -1,7 +1,5 @@
 """From the sequences and targets of a user's files to a dataset in standard units."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -51,23 +49,16 @@ def dataset_of(given: Mapping[str, Sequences], targets: Targets, holdout: Holdou
         for (name, sequences), end in zip(given.items(), ends, strict=True)
     }
     splits = complete_splits(splits, targets.kind, holdout)
-    _check_learnable(splits, targets)
-    return Dataset(**splits, signature=_signature(splits, targets))
-
-
-def _check_learnable(splits: Mapping[str, Split], targets: Targets) -> None:
-    known = set(splits["train"].labels().tolist())
+    known, numbers = splits["train"].labels(), np.zeros(1)
     for name, split in splits.items():
-        strange = set(split.labels().tolist()) - known
-        if strange and targets.kind == "classification":
-            classes = ", ".join(targets.classes[i] for i in sorted(strange))
+        strange = np.setdiff1d(split.labels(), known)
+        if len(strange) and targets.kind == "classification":
+            classes = ", ".join(targets.classes[i] for i in strange)
             raise ValueError(f"the {name} cases have classes that training has not: {classes}")
-
-
-def _signature(splits: Mapping[str, Split], targets: Targets) -> Signature:
     shift, scale = standard_units(splits["train"])
-    numbers = splits["train"].labels() if targets.kind == "regression" else np.zeros(1)
-    return Signature(
+    if targets.kind == "regression":
+        numbers = known
+    signature = Signature(
         targets.kind,
         features=len(shift),
         outputs=targets.outputs,
@@ -78,3 +69,4 @@ def _signature(splits: Mapping[str, Split], targets: Targets) -> Signature:
         target_shift=float(numbers.mean()),
         target_scale=float(numbers.std()) or 1.0,
     )
+    return Dataset(**splits, signature=signature)

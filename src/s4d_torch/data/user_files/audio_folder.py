@@ -6,13 +6,11 @@ capital letters too; without a validation folder, a part of the training files v
 hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed over.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,8 +56,7 @@ class AudioFolderOptions(Holdout):
             )
 
 
-@dataclass(frozen=True)
-class _Clips:
+class _Clips(NamedTuple):
     """Files with their class, and the split whose folder they are in, or "train"."""
 
     paths: list[Path]
@@ -161,15 +158,14 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
 
 def _common_format(paths: Sequence[Path], expected: int) -> AudioFormat:
     """What all files have in common; an error that lists those that differ from most."""
-    formats = [inspect_audio(path) for path in paths]
-    rates = [each.sample_rate for each in formats]
+    rates, channels, _, types = zip(*map(inspect_audio, paths), strict=True)
     rate = _require_one(paths, rates, "samples per second", expected)
-    width = _require_one(paths, [each.channels for each in formats], "channels", 0)
-    small = all(each.dtype == np.int16 for each in formats)
+    width = _require_one(paths, channels, "channels", 0)
+    small = all(each == np.int16 for each in types)
     return AudioFormat(rate, width, 0, np.dtype(np.int16 if small else np.float32))
 
 
-def _require_one(paths: Sequence[Path], values: list[int], what: str, expected: int) -> int:
+def _require_one(paths: Sequence[Path], values: Sequence[int], what: str, expected: int) -> int:
     common = expected or Counter(values).most_common(1)[0][0]
     others = [(path, value) for path, value in zip(paths, values, strict=True) if value != common]
     if others:
@@ -182,9 +178,7 @@ def _require_one(paths: Sequence[Path], values: list[int], what: str, expected: 
     return common
 
 
-def _read_clips(
-    paths: Sequence[Path], longest: int | None, dtype: np.dtype[Any]
-) -> Iterator[Array]:
+def _read_clips(paths: list[Path], longest: int | None, dtype: np.dtype[Any]) -> Iterator[Array]:
     for path in paths:
         samples, _ = read_audio(path)
         if len(samples) == 0:

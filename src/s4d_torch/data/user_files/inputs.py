@@ -1,8 +1,6 @@
 """Files to predict from: sounds, arrays, tables and text, as the sequences that a model reads."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.npy import read_whole, stored_arrays
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
+from s4d_torch.data.missing_values import number_of
 from s4d_torch.data.task import Task
 from s4d_torch.data.user_files.arrays import sequence_offsets
 from s4d_torch.data.user_files.table import USUAL_NAMES, is_nameless, read_rows, read_time
@@ -55,35 +54,26 @@ def read_items(file: Path, signature: Signature, task: Task[Any], options: Any) 
         )
     if not sequences:
         raise ValueError(f"{file} holds no sequence to predict from")
-    several = len(sequences) > 1
-    items = [
-        Item(f"{file}[{i}]" if several else str(file), values, rate)
-        for i, values in enumerate(sequences)
-    ]
-    for item in items:
-        _check(item, signature)
+    items = []
+    for i, values in enumerate(sequences):
+        items.append(Item(f"{file}[{i}]" if len(sequences) > 1 else str(file), values, rate))
+        _check(items[-1].name, values, signature)
     return items
 
 
-def _check(item: Item, signature: Signature) -> None:
-    values = item.values
+def _check(name: str, values: Array, signature: Signature) -> None:
     if not len(values):
-        raise ValueError(f"{item.name}: a sequence without any samples")
+        raise ValueError(f"{name}: a sequence without any samples")
     if signature.tokens:
         if values.min() < 0 or values.max() >= signature.features:
-            raise ValueError(
-                f"{item.name}: tokens have to be whole numbers from 0 to {signature.features - 1}"
-            )
-        return
-    if not np.isfinite(values).all():
+            last = signature.features - 1
+            raise ValueError(f"{name}: tokens have to be whole numbers from 0 to {last}")
+    elif not np.isfinite(values).all():
         sample, feature = np.argwhere(~np.isfinite(values))[0]
         raise ValueError(
-            f"{item.name}: feature {feature} of sample {sample} is no finite number (counted from "
-            "0); fill it first"
+            f"{name}: feature {feature} of sample {sample} is no finite number (counted from 0); "
+            "fill it first"
         )
-
-
-# ---- sounds -----------------------------------------------------------------------------------
 
 
 def read_sound(file: Path, signature: Signature) -> tuple[Array, float]:
@@ -114,9 +104,6 @@ def _sound(file: Path, signature: Signature, task: Task[Any], options: Any) -> t
     return samples, rate
 
 
-# ---- text -------------------------------------------------------------------------------------
-
-
 def _text(file: Path, signature: Signature, task: Task[Any], options: Any) -> Array:
     content = file.read_bytes()
     if task.tokenize is not None:
@@ -133,9 +120,6 @@ def _text(file: Path, signature: Signature, task: Task[Any], options: Any) -> Ar
     return np.frombuffer(content[:limit], dtype=np.uint8)
 
 
-# ---- arrays -----------------------------------------------------------------------------------
-
-
 def _arrays(file: Path, signature: Signature, options: Any) -> list[Array]:
     try:
         blocks = stored_arrays(file)
@@ -146,10 +130,8 @@ def _arrays(file: Path, signature: Signature, options: Any) -> list[Array]:
     for name in names:
         array = read_whole(blocks[name])
         offsets = sequence_offsets(blocks, name.removeprefix("X"), blocks[name])
-        parts = [array] if offsets is None else np.split(array, offsets[1:-1])
-        found += [
-            sequence for part in parts for sequence in _several(file, part, signature, options)
-        ]
+        for part in [array] if offsets is None else np.split(array, offsets[1:-1]):
+            found += _several(file, part, signature, options)
     return found
 
 
@@ -174,19 +156,16 @@ def _several(file: Path, array: Array, signature: Signature, options: Any) -> li
     )
 
 
-# ---- tables -----------------------------------------------------------------------------------
-
-
 def _table(file: Path, signature: Signature, options: Any) -> list[Array]:
     """Numbers, one row for each sample; with a header, cases are told apart as in training."""
     rows = list(read_rows(file))
     if not rows:
         raise ValueError(f"{file} is empty")
     header = [name.strip() for name in rows[0][1]]
-    if all(_is_number(cell) for cell in header):
-        header = [str(i + 1) for i in range(len(header))]
-    else:
+    if None in map(number_of, header):
         rows = rows[1:]
+    else:
+        header = [str(i + 1) for i in range(len(header))]
     columns = _columns(header, signature, options)
     values = columns["values"]
     if len(values) != signature.features:
@@ -194,13 +173,16 @@ def _table(file: Path, signature: Signature, options: Any) -> list[Array]:
             f"{file} has {len(values)} columns of values ({', '.join(values)}); the run was "
             f"trained on {signature.features}"
         )
-    cases: dict[str, list[tuple[float, list[float]]]] = {}
+    cases: dict[str, list[tuple[float, list[float | None]]]] = {}
     for line, row in rows:
         if len(row) != len(header):
             raise ValueError(f"{file}:{line}: {len(row)} cells; expected {len(header)}")
         cells = dict(zip(header, row, strict=True))
         time = read_time(cells[columns["time"]], f"{file}:{line}") if columns["time"] else 0.0
-        numbers = [_number(cells[name], file, line) for name in values]
+        numbers = [number_of(cells[name]) for name in values]
+        if None in numbers:
+            bad = cells[values[numbers.index(None)]]
+            raise ValueError(f"{file}:{line}: {bad!r} is no number")
         cases.setdefault(cells.get(columns["case"], ""), []).append((time, numbers))
     return [
         np.array([numbers for _, numbers in sorted(samples, key=lambda sample: sample[0])])
@@ -212,33 +194,13 @@ def _columns(header: Sequence[str], signature: Signature, options: Any) -> dict[
     """The columns by what they are; all are values if they are as many as the model reads."""
     if len(header) == signature.features:
         return {"case": "", "time": "", "values": list(header)}
-    found: dict[str, Any] = {
-        kind: getattr(options, kind, "") or next(_usual(header, kind), "")
-        for kind in ("case", "time", "target")
-    }
-    values = getattr(options, "values", ())
-    found["values"] = list(values) or [
-        name for name in header if name not in found.values() and not is_nameless(name)
-    ]
+    found: dict[str, Any] = {}
+    for kind, usual in USUAL_NAMES.items():
+        named = (name for name in header if name.lower() in usual)
+        found[kind] = getattr(options, kind, "") or next(named, "")
+    others = [name for name in header if name not in found.values() and not is_nameless(name)]
+    found["values"] = list(getattr(options, "values", ())) or others
     for name in (*found["values"], found["case"], found["time"]):
         if name and name not in header:
             raise ValueError(f"the table has no column {name!r}; it has {', '.join(header)}")
     return found
-
-
-def _usual(header: Sequence[str], kind: str) -> Iterator[str]:
-    return (name for name in header if name.lower() in USUAL_NAMES[kind])
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(cell: str, file: Path, line: int) -> float:
-    if not _is_number(cell):
-        raise ValueError(f"{file}:{line}: {cell!r} is no number")
-    return float(cell)

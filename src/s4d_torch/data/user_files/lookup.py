@@ -1,7 +1,5 @@
 """The task a name or a path stands for: a registered one, or a reader of the user's own files."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -15,6 +13,8 @@ from s4d_torch.data.user_files.ucr import train_files
 
 READ = ".npz or .npy arrays, a .csv or .tsv table, .ts series, or a folder of sounds by class"
 
+BY_SUFFIX = {".npz": "arrays", ".npy": "arrays", ".csv": "table", ".tsv": "table"}
+
 
 def find_task(name_or_path: str) -> tuple[Task[Any], Any]:
     """A task and its options: ``"digits"``, or ``"my/data.csv"``, which is read as a table.
@@ -23,54 +23,38 @@ def find_task(name_or_path: str) -> tuple[Task[Any], Any]:
     """
     if name_or_path in TASKS:
         task = TASKS[name_or_path]
-        return task, _defaults(task)
+        needed = [f.name for f in fields(task.options) if f.default is f.default_factory is MISSING]
+        if needed:
+            raise ValueError(
+                f"{task.name!r} reads your own files and needs {', '.join(needed)}; name the file "
+                f"or folder itself: {READ}"
+            )
+        return task, task.options()
     path = Path(name_or_path).expanduser()
     if not path.exists():
-        raise _unknown(name_or_path, path)
+        if path.suffix or path.name != name_or_path:  # meant as a path
+            hint = did_you_mean(path.name, [each.name for each in path.parent.glob("*")])
+            raise MissingDataError(f"there is no file or folder {name_or_path}{hint}")
+        what = unknown("task", name_or_path, TASKS)
+        raise UnknownNameError(f"{what}; or name a path to your own data: {READ}")
+    name = _reader(path)
+    return TASKS[name], TASKS[name].options(path=str(path) if name == "ucr" else path)
+
+
+def _reader(path: Path) -> str:
+    """The name of the task that reads such a file or folder."""
     if path.is_dir():
-        return _folder_task(path)
+        if train_files(path):
+            return "ucr"
+        if any(file.suffix.lower() in SUFFIXES for file in path.glob("*/**/*")):
+            return "audio-folder"
+        raise ValueError(
+            f"the folder {path} has neither *_TRAIN.ts files nor folders of sounds "
+            f"({', '.join(SUFFIXES)}) by class; expected {READ}"
+        )
     suffix = path.suffix.lower()
     if re.search(r"_(TRAIN|TEST)$", path.stem) or suffix == ".ts":
-        return _reader("ucr", path=str(path))
-    by_suffix = {".npz": "arrays", ".npy": "arrays", ".csv": "table", ".tsv": "table"}
-    if suffix not in by_suffix:
+        return "ucr"
+    if suffix not in BY_SUFFIX:
         raise ValueError(f"{path} cannot be read; expected {READ}")
-    return _reader(by_suffix[suffix], path=path)
-
-
-def _folder_task(path: Path) -> tuple[Task[Any], Any]:
-    if train_files(path):
-        return _reader("ucr", path=str(path))
-    if any(file.suffix.lower() in SUFFIXES for file in path.glob("*/**/*")):
-        return _reader("audio-folder", path=path)
-    raise ValueError(
-        f"the folder {path} has neither *_TRAIN.ts files nor folders of sounds "
-        f"({', '.join(SUFFIXES)}) by class; expected {READ}"
-    )
-
-
-def _reader(name: str, **options: Any) -> tuple[Task[Any], Any]:
-    task = TASKS[name]
-    return task, task.options(**options)
-
-
-def _defaults(task: Task[Any]) -> Any:
-    needed = [f.name for f in fields(task.options) if f.default is f.default_factory is MISSING]
-    if needed:
-        raise ValueError(
-            f"{task.name!r} reads your own files and needs {', '.join(needed)}; name the file or "
-            f"folder itself: {READ}"
-        )
-    return task.options()
-
-
-def _unknown(given: str, path: Path) -> Exception:
-    if path.suffix or path.name != given:  # meant as a path
-        there = path.parent.is_dir()
-        names = [each.name for each in path.parent.iterdir()] if there else []
-        return MissingDataError(
-            f"there is no file or folder {given}{did_you_mean(path.name, names)}"
-        )
-    return UnknownNameError(
-        f"{unknown('task', given, TASKS)}; or name a path to your own data: {READ}"
-    )
+    return BY_SUFFIX[suffix]

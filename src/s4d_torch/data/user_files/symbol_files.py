@@ -1,7 +1,5 @@
 """Symbols in files: prompts to read, and generated symbols as sounds, pictures or numbers."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.png import read_png, require_pillow, write_png
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio, write_wav
-from s4d_torch.data.tasks.symbols import QUANTIZATIONS
+from s4d_torch.data.tasks.symbols import QUANTIZATIONS, encode_linear, encode_mu_law
 
 FORMATS = (".wav", ".png", ".npy", ".txt")
 PAUSE = 0.2  # seconds between two sounds of a file
@@ -61,11 +59,9 @@ def as_text(symbols: Array) -> str:
 
 
 def picture_width(signature: Signature) -> int:
-    side = math.isqrt(signature.length)
-    if side * side != signature.length:
-        raise ValueError(
-            f"width: name the pixels of a row; {signature.length} pixels are no square"
-        )
+    side = math.isqrt(length := signature.length)
+    if side * side != length:
+        raise ValueError(f"width: name the pixels of a row; {length} pixels are no square")
     return side
 
 
@@ -93,9 +89,9 @@ def read_symbols(file: Path, signature: Signature) -> list[Array]:
     elif suffix == ".txt":
         sequences = _numbers(file)
     elif suffix == ".png" and signature.quantization == "linear":
-        sequences = [_encoded(read_png(file).ravel() / 255, signature)]
+        sequences = [encode_linear(read_png(file).ravel() / 255, signature.outputs)]
     elif suffix in SUFFIXES and signature.quantization == "mu-law":
-        sequences = [_encoded(_sound(file, signature), signature)]
+        sequences = [encode_mu_law(_sound(file, signature), signature.outputs)]
     else:
         raise ValueError(
             f"{file} cannot be read as a prompt; expected symbols as numbers in .npy or .txt, "
@@ -108,10 +104,6 @@ def read_symbols(file: Path, signature: Signature) -> list[Array]:
                 f"got {each.min()} to {each.max()}"
             )
     return sequences
-
-
-def _encoded(values: Array, signature: Signature) -> Array:
-    return QUANTIZATIONS[signature.quantization].encode(values, signature.outputs)
 
 
 def _load(file: Path) -> Array:

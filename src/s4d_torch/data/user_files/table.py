@@ -7,8 +7,6 @@ order, and samples are taken as evenly spaced. Rows of different cases may be mi
 without a name, where pandas puts the numbers of the rows, is not read.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re
@@ -16,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Array, Dataset
 from s4d_torch.data.folder import DataFolder, Scratch
-from s4d_torch.data.missing_values import LARGEST
+from s4d_torch.data.missing_values import LARGEST, number_of
 from s4d_torch.data.splits import Holdout
 from s4d_torch.data.task import LAPTOP, Task, check_choices, register
 from s4d_torch.data.user_files.assembly import dataset_of, existing_file, stored
@@ -84,27 +83,20 @@ def _build(options: TableOptions, file: Path, scratch: Scratch) -> Dataset:
             "columns of a wide table below each other, or save them as an array (.npz)"
         )
     order = np.lexsort((records["time"], records["case"]))
-    _check_times(records, order, table)
-    cuts = np.flatnonzero(np.diff(records["case"][order])) + 1
+    times, cases = records["time"][order], records["case"][order]
+    if len(twice := np.flatnonzero((np.diff(times) == 0) & (np.diff(cases) == 0))):
+        first, second = records["line"][order[twice[0] : twice[0] + 2]]
+        raise ValueError(
+            f"{file}:{second}: case {list(table.targets)[cases[twice[0]]]!r} has this time "
+            f"in line {first} already; expected each time once"
+        )
+    cuts = np.flatnonzero(np.diff(cases)) + 1
     sequences = stored((records["values"][part] for part in np.split(order, cuts)), scratch)
     del records
     rows.unlink()
     names, lines = zip(*table.targets.values(), strict=True)
     targets = read_targets(names, options.kind, lambda i: f"{file}:{lines[i]}")
     return dataset_of({"train": sequences}, targets, options)
-
-
-def _check_times(records: Array, order: Array, table: _Table) -> None:
-    if table.columns["time"] is None:
-        return
-    times, cases = records["time"][order], records["case"][order]
-    twice = np.flatnonzero((np.diff(times) == 0) & (np.diff(cases) == 0))
-    if len(twice):
-        first, second = records["line"][order[twice[0] : twice[0] + 2]]
-        raise ValueError(
-            f"{table.file}:{second}: case {list(table.targets)[cases[twice[0]]]!r} has this time "
-            f"in line {first} already; expected each time once"
-        )
 
 
 class _Table:
@@ -127,17 +119,9 @@ class _Table:
 
     def blocks(self) -> Iterator[Array]:
         """The rows as records, many at a time."""
-        block = np.empty(ROWS, dtype=self.record)
-        filled = 0
-        rows = read_rows(self.file)
-        next(rows)  # the header
-        for line, row in rows:
-            block[filled] = self._record(line, row)
-            filled += 1
-            if filled == ROWS:
-                yield block
-                filled = 0
-        yield block[:filled]
+        rows = (self._record(*row) for row in islice(read_rows(self.file), 1, None))
+        while block := list(islice(rows, ROWS)):
+            yield np.array(block, dtype=self.record)
 
     def _record(self, line: int, row: list[str]) -> tuple[int, int, float, tuple[float, ...]]:
         if len(row) != len(self.header):
@@ -168,15 +152,19 @@ class _Table:
         return text
 
     def _value(self, line: int, row: list[str], column: int) -> float:
-        try:  # most are numbers, and there are many
-            number = float(row[column])
-            if -LARGEST <= number <= LARGEST:
-                return number
-        except ValueError:
-            pass
-        return read_number(row[column], f"{self.file}:{line}: column {self.header[column]!r}")
-
-    # ---- columns ------------------------------------------------------------------------------
+        """A number that float32 can hold."""
+        cell, number = row[column], number_of(row[column])
+        if number is not None and -LARGEST <= number <= LARGEST:
+            return number
+        where = f"{self.file}:{line}: column {self.header[column]!r}"
+        if cell.strip().lower() in MISSING:
+            raise ValueError(f"{where} has no value ({cell!r}); fill it first")
+        if number is not None and not math.isnan(number):
+            raise ValueError(f"{where} has {cell}, which is too large for float32")
+        advice = "name the columns to read (--data.values) if this is none of them"
+        if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
+            advice = "expected a decimal point, not a comma"
+        raise ValueError(f"{where} has {cell!r}, which is no number; {advice}")
 
     def _check_header(self) -> None:
         if not any(self.header):
@@ -189,11 +177,9 @@ class _Table:
     def _column(self, part: str, name: str) -> int | None:
         if name:
             return self._index(name)
-        usual = USUAL_NAMES[part]
-        for candidate in usual:
-            found = [i for i, column in enumerate(self.header) if column.lower() == candidate]
-            if found:
-                return found[0]
+        usual, small = USUAL_NAMES[part], [column.lower() for column in self.header]
+        if found := next((candidate for candidate in usual if candidate in small), None):
+            return small.index(found)
         if part == "time":
             return None
         raise ValueError(
@@ -210,8 +196,7 @@ class _Table:
 
     def _value_columns(self, names: tuple[str, ...]) -> list[int]:
         used = set(self.columns.values())
-        columns = [self._index(name) for name in names]
-        columns = columns or self._remaining(used)
+        columns = [self._index(name) for name in names] or self._remaining(used)
         if not columns:
             raise ValueError(f"{self.file}:1: no column is left for values")
         overlap = next((i for i in columns if i in used), None)
@@ -234,9 +219,6 @@ class _Table:
                 stacklevel=2,
             )
         return named
-
-
-# ---- cells ------------------------------------------------------------------------------------
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -262,9 +244,7 @@ def is_nameless(column: str) -> bool:
 
 def read_time(cell: str, where: str) -> float:
     """A number, or an ISO date in seconds; one without a time zone is in UTC."""
-    try:
-        time = float(cell)
-    except ValueError:
+    if (time := number_of(cell)) is None:
         try:
             date = datetime.fromisoformat(cell.strip())
         except ValueError:
@@ -275,24 +255,6 @@ def read_time(cell: str, where: str) -> float:
     if not math.isfinite(time):
         raise ValueError(f"{where}: time {cell!r}; expected a finite number")
     return time
-
-
-def read_number(cell: str, where: str) -> float:
-    """A number that float32 can hold; ``where`` names the file, the line and the column."""
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if -LARGEST <= number <= LARGEST:
-        return number
-    if cell.strip().lower() in MISSING:
-        raise ValueError(f"{where} has no value ({cell!r}); fill it first")
-    if not math.isnan(number):
-        raise ValueError(f"{where} has {cell}, which is too large for float32")
-    advice = "name the columns to read (--data.values) if this is none of them"
-    if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
-        advice = "expected a decimal point, not a comma"
-    raise ValueError(f"{where} has {cell!r}, which is no number; {advice}")
 
 
 register(

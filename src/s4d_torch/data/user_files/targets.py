@@ -1,7 +1,5 @@
 """Targets of a user's own data: classes from names or whole numbers, or numbers to predict."""
 
-from __future__ import annotations
-
 import math
 import re
 import warnings
@@ -12,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from s4d_torch.data.dataset import Array, LabelKind
+from s4d_torch.data.missing_values import number_of
 
 ChosenKind = Literal["auto", "classification", "regression"]
 Where = Callable[[int], str]
@@ -52,7 +51,7 @@ def read_targets(raw: Array | Sequence[str], kind: ChosenKind, where: Where) -> 
     for i, text in enumerate(texts):
         if text.lower() in MISSING:
             raise ValueError(f"{where(i)}: the target is missing ({text!r}); {HOW_TO_FILL}")
-    numbers = [_number(text) for text in texts]
+    numbers = [number_of(text) for text in texts]
     if kind == "auto":
         kind = _likely_kind(texts, numbers, where)
     if kind == "regression":
@@ -93,18 +92,16 @@ def _warn_of_doubt(texts: list[str], taken_as: str, otherwise: str, where: Where
 
 
 def _numeric(texts: list[str], numbers: list[float | None], where: Where) -> Targets:
-    values: list[float] = []
-    for i, number in enumerate(numbers):
+    for i, (text, number) in enumerate(zip(texts, numbers, strict=True)):
         if number is None:
             raise ValueError(
-                f"{where(i)}: the target {texts[i]!r} is no number, which a regression needs"
+                f"{where(i)}: the target {text!r} is no number, which a regression needs"
             )
         if not math.isfinite(number):
-            raise ValueError(f"{where(i)}: the target is {texts[i]}; expected a finite number")
-        values.append(number)
-    if len(set(values)) == 1:
+            raise ValueError(f"{where(i)}: the target is {text}; expected a finite number")
+    if len(set(numbers)) == 1:
         raise ValueError(f"{where(0)}: every target is {texts[0]}; there is nothing to predict")
-    return Targets("regression", np.array(values))
+    return Targets("regression", np.array(numbers))
 
 
 def _classes(texts: list[str], numbers: list[float | None], where: Where) -> Targets:
@@ -137,7 +134,7 @@ def natural_order(names: Iterable[str]) -> tuple[str, ...]:
     """Numbers by their value, then names with the numbers within them by value: a2 before a10."""
 
     def key(name: str) -> tuple[bool, float, list[tuple[bool, int, str]], str]:
-        number = _number(name)
+        number = number_of(name)
         if number is not None:
             return False, number, [], name
         pieces = re.split(r"([0-9]+)", name.lower())
@@ -145,10 +142,3 @@ def natural_order(names: Iterable[str]) -> tuple[str, ...]:
         return True, 0.0, order, name
 
     return tuple(sorted(names, key=key))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

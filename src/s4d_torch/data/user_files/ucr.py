@@ -5,10 +5,7 @@
 class, validates. Models read each dimension in units of the training cases.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -61,8 +58,7 @@ def load_ucr(options: UcrOptions, folder: DataFolder) -> Dataset:
 def _build(options: UcrOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:
     read = {name: SeriesFile(file, options.missing) for name, file in files.items()}
     given = {name: stored(each.cases(), scratch) for name, each in read.items()}
-    counts = {each.dimensions for each in read.values()}
-    if len(counts) > 1:
+    if len({each.dimensions for each in read.values()}) > 1:
         shown = ", ".join(f"{each.file.name} has {each.dimensions}" for each in read.values())
         raise ValueError(f"the numbers of dimensions differ: {shown}")
     return dataset_of(given, _targets(list(read.values())), options)
@@ -73,19 +69,13 @@ def _targets(files: list[SeriesFile]) -> Targets:
     places = [f"{each.file}:{line}" for each in files for line in each.lines]
     kinds = {each.kind for each in files}
     if len(kinds) > 1:
-        raise ValueError(
-            f"{files[0].file} and {files[-1].file}: classes in one, numbers in the other"
-        )
-    if files[0].classes:
+        first, last = files[0].file, files[-1].file
+        raise ValueError(f"{first} and {last}: classes in one, numbers in the other")
+    if len(files[0].classes) > 1:
         classes = natural_order(files[0].classes)
-        if len(classes) > 1:
-            return Targets(
-                "classification", class_numbers(texts, classes, places.__getitem__), classes
-            )
+        numbers = class_numbers(texts, classes, places.__getitem__)
+        return Targets("classification", numbers, classes)
     return read_targets(texts, kinds.pop(), places.__getitem__)
-
-
-# ---- files ------------------------------------------------------------------------------------
 
 
 def _path_files(path: Path) -> dict[str, Path]:
@@ -109,7 +99,8 @@ def _path_files(path: Path) -> dict[str, Path]:
 def _problem_files(options: UcrOptions, folder: DataFolder) -> dict[str, Path]:
     """The files of a problem, which may lie in the folder of another as a variant of it."""
     root, name = folder.root / FOLDER, options.problem
-    present = sorted({file.stem.removesuffix("_TRAIN") for file in _all_train_files(root)})
+    found = (file for place in root.glob("*/") for file in train_files(place))
+    present = sorted({file.stem.removesuffix("_TRAIN") for file in found})
     here = f"; here are: {', '.join(present)}" if present else ""
     if not name:
         raise ValueError(f"name a problem of the archives (--data.problem) or a path{here}")
@@ -141,10 +132,6 @@ def train_files(place: Path) -> list[Path]:
         for file in sorted(place.glob(f"*_TRAIN{suffix}")):
             found.setdefault(file.stem, file)
     return list(found.values())
-
-
-def _all_train_files(root: Path) -> Iterable[Path]:
-    return (file for place in root.glob("*/") for file in train_files(place))
 
 
 register(

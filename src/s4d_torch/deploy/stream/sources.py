@@ -10,7 +10,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Signature
-from s4d_torch.data.files import SUFFIXES
+from s4d_torch.data.files.sound import SUFFIXES
 from s4d_torch.data.user_files import BYTES, in_unit, read_sound
 
 Format = Literal["numbers", "s16", "f32", "bytes"]

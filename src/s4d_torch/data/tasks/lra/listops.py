@@ -11,8 +11,6 @@ operators are 11 to 16, the closing bracket is 17. The arena's own pipeline drop
 bracket, which makes the value ambiguous; it is kept here, as in later work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -34,9 +32,7 @@ from s4d_torch.data.tasks.lra.listops_trees import DIGITS, VOCABULARY, Rules, ev
 
 Origin = Literal["generated", "official", "nyu"]
 NyuFile = Literal["d20s", "d20", "d8"]
-NYU_ADDRESS = (
-    "https://raw.githubusercontent.com/nyu-mll/spinn/listops-release/python/spinn/data/listops"
-)
+NYU = "https://raw.githubusercontent.com/nyu-mll/spinn/listops-release/python/spinn/data/listops"
 NYU_DIGESTS = {
     "d20s": "md5:a533eeca66c3b8a9ca7ddc47d4e5254b",
     "d20": "md5:2bd702d2266950feddbe1fb4ee8d6507",
@@ -47,7 +43,6 @@ CANDIDATES = 512  # trees drawn together; another number gives other expressions
 FRUITLESS_BLOCKS = 200  # so many without a new expression, and there are hardly any more
 
 Expression = tuple[Array, int]  # tokens and value
-Block = tuple[Array, Array, Array]  # tokens, offsets and values of many expressions
 Seeds = tuple[int, ...]
 
 
@@ -95,31 +90,28 @@ def load_listops(options: ListOpsOptions, folder: DataFolder) -> Dataset:
         root = release_folder(folder, "listops-1000")
         files = [root / f"basic_{part}.tsv" for part in ("train", "val", "test")]
         require_files(files, f"{root} should have it beside the others")
-        return folder.prepared("listops-official", {}, files, lambda s: _official(files, s))
+
+        def read(scratch: Scratch) -> Dataset:
+            return _dataset([_stored(_read(file, header=True), scratch) for file in files])
+
+        return folder.prepared("listops-official", {}, files, read)
     if options.source == "nyu":
         name = f"test_{options.nyu}.tsv"
-        source = Source(f"{NYU_ADDRESS}/{name}", NYU_DIGESTS[options.nyu], into="listops_nyu")
+        source = Source(f"{NYU}/{name}", NYU_DIGESTS[options.nyu], into="listops_nyu")
         file = folder.require(f"listops_nyu/{name}", [source])
         key = {"seed": options.seed}
         return folder.prepared("listops-nyu", key, [file], lambda s: _nyu(file, options.seed, s))
-    shaping = asdict(options)
-    del shaping["processes"]
+    shaping = {name: value for name, value in asdict(options).items() if name != "processes"}
     return folder.prepared("listops", shaping, [], lambda s: _generated(options, s))
 
 
-def preview_listops(
-    options: ListOpsOptions,
-) -> tuple[ListOpsOptions, tuple[int, int, int]] | None:
+def preview_listops(options: ListOpsOptions) -> tuple[ListOpsOptions, tuple[int, int, int]] | None:
     """A few expressions of those that would be made."""
     if options.source != "generated":
         return None
     sizes = (options.n_train, options.n_validation, options.n_test)
     train, validation, test = (min(size, PREVIEW) for size in sizes)
     return replace(options, n_train=train, n_validation=validation, n_test=test), sizes
-
-
-def _official(files: list[Path], scratch: Scratch) -> Dataset:
-    return _dataset([_stored(_read(file, header=True), scratch) for file in files])
 
 
 def _nyu(file: Path, seed: int, scratch: Scratch) -> Dataset:
@@ -140,7 +132,7 @@ def _generated(options: ListOpsOptions, scratch: Scratch) -> Dataset:
 
 
 def _dataset(splits: list[Split]) -> Dataset:
-    return Dataset(splits[0], splits[1], splits[2], _signature(splits))
+    return Dataset.of(splits, _signature(splits))
 
 
 def _signature(splits: list[Split]) -> Signature:
@@ -158,9 +150,6 @@ def _stored(expressions: Iterator[Expression], scratch: Scratch) -> Split:
 
     sequences = scratch.ragged(tokens())
     return Split.whole(sequences, np.array(labels, dtype=np.uint8))
-
-
-# ---- random expressions -----------------------------------------------------------------------
 
 
 def random_expressions(
@@ -189,15 +178,12 @@ def random_expressions(
             )
 
 
-def _block(rules: Rules, seeds: Seeds) -> Block:
-    tokens, offsets = listops_trees.grow(
-        rules, CANDIDATES, np.random.Generator(np.random.PCG64(seeds))
-    )
+def _block(rules: Rules, seeds: Seeds) -> tuple[Array, Array, Array]:
+    """Tokens, offsets and values of the expressions among some candidates."""
+    random = np.random.Generator(np.random.PCG64(seeds))
+    tokens, offsets = listops_trees.grow(rules, CANDIDATES, random)
     values = evaluate(tokens) if len(tokens) else np.empty(0, dtype=np.uint8)
     return tokens, offsets, values
-
-
-# ---- files ------------------------------------------------------------------------------------
 
 
 def _read(file: Path, *, header: bool, together: int = 1000) -> Iterator[Expression]:

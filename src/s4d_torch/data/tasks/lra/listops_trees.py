@@ -13,13 +13,13 @@ operator two, itself and its closing bracket; no expression occurs twice. Only t
 numbers is another, so the expressions are others of the same distribution.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array
+from s4d_torch.data.task import check_at_least
 
 DIGITS = tuple("0123456789")
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM", "[FIRST", "[LAST")
@@ -43,17 +43,14 @@ class Rules:
     max_args: int = 10
 
     def __post_init__(self) -> None:
-        if self.min_length < 1:
-            raise ValueError(f"min_length must be at least 1, got {self.min_length}")
+        check_at_least(1, self, "min_length")
+        check_at_least(FEWEST_ARGUMENTS, self, "max_args")
         if self.max_length < self.min_length + 2:
             raise ValueError(
                 f"no length lies strictly between min_length {self.min_length} and "
                 f"max_length {self.max_length}"
             )
-        if self.max_args < FEWEST_ARGUMENTS:
-            raise ValueError(f"max_args must be at least {FEWEST_ARGUMENTS}, got {self.max_args}")
-        if self.max_depth < 2:
-            raise ValueError(f"max_depth must be at least 2, got {self.max_depth}")
+        check_at_least(2, self, "max_depth")
         longest = 1
         for _ in range(self.max_depth - 1):
             longest = 2 + self.max_args * longest
@@ -63,9 +60,6 @@ class Rules:
                 f"4 to {longest} tokens, none strictly between {self.min_length} and "
                 f"{self.max_length}"
             )
-
-
-# ---- reading ----------------------------------------------------------------------------------
 
 
 def tokenize(text: bytes) -> Array:
@@ -80,11 +74,6 @@ def tokenize(text: bytes) -> Array:
         shown = error.args[0][:40].decode("utf-8", "replace")
         expected = " ".join(VOCABULARY[1:])
         raise ValueError(f"unknown word {shown!r}; expected {expected}") from None
-    _check(tokens)
-    return tokens
-
-
-def _check(tokens: Array) -> None:
     if not len(tokens):
         raise ValueError("no expression")
     opens, closes = _opens(tokens), tokens == CLOSE
@@ -99,13 +88,11 @@ def _check(tokens: Array) -> None:
         raise ValueError(f"{len(tokens) - ends} words after the end of the expression")
     if (opens[:-1] & closes[1:]).any():
         raise ValueError("an operator without arguments")
+    return tokens
 
 
 def _opens(tokens: Array) -> Array:
     return (tokens >= FIRST_OPERATOR) & (tokens < CLOSE)
-
-
-# ---- evaluation -------------------------------------------------------------------------------
 
 
 def evaluate(tokens: Array) -> Array:
@@ -159,20 +146,13 @@ def _median(arguments: Array, starts: Array, counts: Array) -> Array:
     return (table[each, (counts - 1) // 2] + table[each, counts // 2]) // 2
 
 
-# ---- generation -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Level:
+class _Level(NamedTuple):
     """The nodes of one depth, of many trees one after the other."""
 
-    tree: Array
-    """which tree a node belongs to"""
+    tree: Array  # which tree a node belongs to
     token: Array
-    operator: Array
-    """whether a node is an operator"""
-    counts: Array
-    """arguments of each operator: the nodes of the next level, in order"""
+    operator: Array  # whether a node is an operator
+    counts: Array  # arguments of each operator: the nodes of the next level, in order
 
 
 def grow(rules: Rules, candidates: int, random: np.random.Generator) -> tuple[Array, Array]:
@@ -195,7 +175,12 @@ def grow(rules: Rules, candidates: int, random: np.random.Generator) -> tuple[Ar
             break
     kept = (lengths > rules.min_length) & (lengths < rules.max_length)
     offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
-    return _written([_pick(level, kept) for level in levels], offsets), offsets
+    picked = [
+        _Level(tree[here], token[here], operator[here], counts[here[operator]])
+        for tree, token, operator, counts in levels
+        for here in [kept[tree]]
+    ]
+    return _written(picked, offsets), offsets
 
 
 def _draw(rules: Rules, depth: int, tree: Array, random: np.random.Generator) -> _Level:
@@ -210,16 +195,6 @@ def _draw(rules: Rules, depth: int, tree: Array, random: np.random.Generator) ->
     token[operator] = FIRST_OPERATOR + random.integers(DRAWN_OPERATORS, size=found, dtype=np.uint8)
     counts = random.integers(FEWEST_ARGUMENTS, rules.max_args + 1, found)
     return _Level(tree, token, operator, counts)
-
-
-def _pick(level: _Level, kept: Array) -> _Level:
-    here = kept[level.tree]
-    return _Level(
-        level.tree[here],
-        level.token[here],
-        level.operator[here],
-        level.counts[here[level.operator]],
-    )
 
 
 def _written(levels: list[_Level], offsets: Array) -> Array:

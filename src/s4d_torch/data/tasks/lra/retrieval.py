@@ -10,10 +10,9 @@ is. A text is cut at the end; an empty one becomes a single 0, which otherwise o
 Quotation marks mean nothing in these files.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, register
 from s4d_torch.data.tasks.arena import RELEASE, published, release_folder
 
 FOLDER = "tsv_data"
-FILES = {part: f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
+FILES = [f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")]
 CLASSES = ("unrelated", "linked")
 FIELDS = "label, id, id, text, text"
 
@@ -46,17 +45,17 @@ class RetrievalOptions:
 def load_retrieval(options: RetrievalOptions, folder: DataFolder) -> Dataset:
     """Pairs of (length,) bytes in two towers, ragged; class 1 where they are linked."""
     root = release_folder(folder, FOLDER)
-    files = {part: root / name for part, name in FILES.items()}
-    require_files(files.values(), f"{root} should have {', '.join(FILES.values())}")
-    key, paths = asdict(options), list(files.values())
-    return folder.prepared("retrieval", key, paths, lambda s: _build(options, files, s))
+    files = [root / name for name in FILES]
+    require_files(files, f"{root} should have {', '.join(FILES)}")
+    key = asdict(options)
+    return folder.prepared("retrieval", key, files, lambda s: _build(options, files, s))
 
 
-def _build(options: RetrievalOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:
-    splits = [_read(file, options, scratch) for file in files.values()]
+def _build(options: RetrievalOptions, files: list[Path], scratch: Scratch) -> Dataset:
+    splits = [_read(file, options, scratch) for file in files]
     longest = max(tower.longest for split in splits for tower in split.inputs)
     signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True, towers=2)
-    return Dataset(splits[0], splits[1], splits[2], signature)
+    return Dataset.of(splits, signature)
 
 
 def _read(file: Path, options: RetrievalOptions, scratch: Scratch) -> Split:
@@ -90,14 +89,11 @@ def _lines(file: Path) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _label(field: bytes, file: Path, line: int) -> int:
-    try:
-        label = float(field)
-    except ValueError:
-        label = -1.0
-    if label not in (0.0, 1.0):
-        shown = field[:40].decode("utf-8", "replace")
-        raise ValueError(f"{file}:{line}: label {shown!r}; expected 0 or 1")
-    return int(label)
+    with suppress(ValueError):
+        if float(field) in (0.0, 1.0):
+            return int(float(field))
+    shown = field[:40].decode("utf-8", "replace")
+    raise ValueError(f"{file}:{line}: label {shown!r}; expected 0 or 1")
 
 
 def _bytes(field: bytes, file: Path, line: int) -> bytes:
@@ -130,7 +126,7 @@ register(
         sources=(RELEASE,),
         files=tuple(
             (f"lra_release/lra_release/{FOLDER}/{name}", f"lra_release/{FOLDER}/{name}")
-            for name in FILES.values()
+            for name in FILES
         ),
         paper=replace(ARENA, batch_size=64, epochs=20),
         published=published("retrieval"),

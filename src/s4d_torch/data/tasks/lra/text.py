@@ -5,8 +5,6 @@ are in the file (mark-up such as ``<br />`` included), cut at the end: 256 token
 not occur and pads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -51,16 +49,14 @@ def load_text(options: TextOptions, folder: DataFolder) -> Dataset:
     folders = [folder.root / name for name in FOLDERS]
     for each in folders:
         if not each.is_dir():
-            raise MissingDataError(
-                f"{root} has no folder {each.relative_to(root)}; unpack {SOURCE.name} again"
-            )
+            what = f"{root} has no folder {each.relative_to(root)}"
+            raise MissingDataError(f"{what}; unpack {SOURCE.name} again")
     # The times of four folders stand for their 50000 files, so that a second start stays quick.
     return folder.prepared("text", asdict(options), folders, lambda s: _build(options, root, s))
 
 
 def _build(options: TextOptions, root: Path, scratch: Scratch) -> Dataset:
-    train = _read(root / "train", options, scratch)
-    test = _read(root / "test", options, scratch)
+    train, test = (_read(root / part, options, scratch) for part in ("train", "test"))
     kept, validated = cut_randomly(len(train), (options.validation,), options.split_seed)
     longest = max(train.inputs[0].longest, test.inputs[0].longest)
     signature = Signature.of_classes(CLASSES, features=256, length=longest, tokens=True)
@@ -69,14 +65,12 @@ def _build(options: TextOptions, root: Path, scratch: Scratch) -> Dataset:
 
 def _read(part: Path, options: TextOptions, scratch: Scratch) -> Split:
     """The reviews of one official part, shuffled: any first n of them are a fair sample."""
-    files: list[Path] = []
-    labels: list[int] = []
+    files, labels = [], []
     for label, name in enumerate(CLASSES):
         found = sorted((part / name).glob("*.txt"))
         if not found:
-            raise MissingDataError(
-                f"{part / name} has no reviews (*.txt); unpack {SOURCE.name} again"
-            )
+            what = f"{part / name} has no reviews (*.txt)"
+            raise MissingDataError(f"{what}; unpack {SOURCE.name} again")
         files += found
         labels += [label] * len(found)
     order = np.random.Generator(np.random.PCG64(options.split_seed)).permutation(len(files))

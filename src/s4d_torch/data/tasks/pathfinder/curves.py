@@ -9,8 +9,6 @@ it keeps clear of all dashes of its own curve but the one it follows. And the la
 taken back, because cells that others marked before have kept their numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,20 +37,13 @@ class Ground(NamedTuple):
     """Shapes as offsets of places, (directions, points), or (1, points) where they have none."""
 
     side: int
-    margin: int
-    """cells around the image that no shape reaches beyond, FOREIGN from the start"""
-    lines: Array
-    """from a place to the next one"""
-    lines_ahead: Array
-    """from there straight on to the one after"""
-    strips: Array
-    """all that is too near to a line for another curve"""
-    end: Array
-    """all that is too near to the end of a long curve, where a dot may sit"""
-    end_test: Array
-    """where nothing may be marked if an end is to have so much room"""
-    turns: Array
-    """differences of direction between a dash and the next, (turns,)"""
+    margin: int  # cells around the image that no shape reaches beyond, FOREIGN from the start
+    lines: Array  # from a place to the next one
+    lines_ahead: Array  # from there straight on to the one after
+    strips: Array  # all that is too near to a line for another curve
+    end: Array  # all that is too near to the end of a long curve, where a dot may sit
+    end_test: Array  # where nothing may be marked if an end is to have so much room
+    turns: Array  # differences of direction between a dash and the next, (turns,)
     turn_weights: Array
 
 
@@ -72,7 +63,7 @@ class CellGrid:
     @staticmethod
     def make(
         size: int, *, pitch: float, clearance: float, end_room: float, border: float, turn: float
-    ) -> CellGrid:
+    ) -> "CellGrid":
         """Lengths in pixels, ``pitch`` from place to place; turns are below ``turn`` in radians.
 
         ``end_room`` is what an end needs beyond ``clearance``.

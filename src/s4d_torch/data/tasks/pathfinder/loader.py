@@ -1,17 +1,13 @@
 """Pathfinder and Path-X: are two dots joined by a dashed curve? Images read pixel by pixel.
 
-Two sources. ``generated``: images made here (see
-:mod:`s4d_torch.data.tasks.pathfinder.scenes`), label 0 and 1 in equal numbers.
-``official``: the Long Range Arena's, from the folder
-``pathfinder{32,128}/curv_contour_length_14`` of its release (see
-:mod:`s4d_torch.data.tasks.pathfinder.official_images`).
+Two sources. ``generated``: images made here (see ``scenes``), label 0 and 1 in equal numbers.
+``official``: the Long Range Arena's, from the folder ``pathfinder{32,128}/curv_contour_length_14``
+of its release (see ``official_images``).
 
 Both are split 80/10/10 and read as numbers from -1 to 1. Published results are on the official
 images. The generated ones follow the same idea with curves that keep further apart and without
 hints in the ends, so results on the two cannot be compared.
 """
-
-from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -118,9 +114,7 @@ def load_pathx(options: PathXOptions, folder: DataFolder) -> Dataset:
     return load_pathfinder(options, folder, size=128)
 
 
-def preview_images(
-    options: PathfinderOptions,
-) -> tuple[PathfinderOptions, tuple[int, int, int]] | None:
+def preview(options: PathfinderOptions) -> tuple[PathfinderOptions, tuple[int, int, int]] | None:
     """A few images of those that would be made."""
     if options.source != "generated":
         return None
@@ -160,11 +154,7 @@ def _generated(options: PathfinderOptions, size: int, scratch: Scratch) -> Datas
             pixels[stream][start : start + len(images)] = images
             labels[stream][start : start + len(images)] = classes
             shown.advance(len(images))
-    train, validation, test = (
-        Split.whole(Sequences(values), classes)
-        for values, classes in zip(pixels, labels, strict=True)
-    )
-    return Dataset(train, validation, test, _signature(size))
+    return Dataset.of(map(Split.whole, map(Sequences, pixels), labels), _signature(size))
 
 
 # One pass over the images: with a count of 20000 minutes for pathfinder, with 1000 for pathx.
@@ -176,13 +166,13 @@ PATHFINDER = register(
         summary="are two dots joined by a dashed curve? 32x32 pixels (Long Range Arena Pathfinder)",
         options=PathfinderOptions,
         load=load_pathfinder,
-        preview=preview_images,
+        preview=preview,
         metric="accuracy",
         length=1024,
         size="made here (200000 images, 205 MB)",
         licence="none needed (generated); official files: Apache-2.0",
-        citation="Linsley et al. 2018, horizontal gated recurrent units; Tay et al. 2021, "
-        "Long Range Arena",
+        citation="Linsley et al. 2018, horizontal gated recurrent units; "
+        "Tay et al. 2021, Long Range Arena",
         small=replace(SMALL, lr=0.004, batch_size=64),
         paper=replace(ARENA, lr=0.004, batch_size=64, epochs=200, weight_decay=0.03),
         published=published("pathfinder"),

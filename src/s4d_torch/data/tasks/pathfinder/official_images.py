@@ -9,8 +9,6 @@ folder, file, number, label, and how the image was made; and the images, 8-bit g
 image that is damaged is left out; the release is known to have an empty one.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -55,7 +53,12 @@ def read_listed(
             damaged |= {start + place: why for place, why in bad.items()}
             start += len(images)
             shown.advance(len(images))
-    _report(damaged, len(files))
+    if damaged:
+        first = next(iter(damaged.values()))
+        told = f"{len(damaged)} of {len(files)} images cannot be read; the first: {first}"
+        if len(damaged) > max(MOST_DAMAGED * len(files), 1):
+            raise ValueError(f"{told}. Is the archive unpacked whole?")
+        warnings.warn(f"{told}. Left out.", stacklevel=2)
     labels = np.array([label for _, label in entries], dtype=np.uint8)
     good = np.delete(np.arange(len(files)), list(damaged))
     return Split((Sequences(pixels),), labels, good)
@@ -97,13 +100,3 @@ def _read_images(files: Sequence[Path], size: int) -> tuple[Array, dict[int, str
             )
         pixels[i, :, 0] = image.ravel()
     return pixels, damaged
-
-
-def _report(damaged: dict[int, str], count: int) -> None:
-    if not damaged:
-        return
-    first = next(iter(damaged.values()))
-    told = f"{len(damaged)} of {count} images cannot be read; the first: {first}"
-    if len(damaged) > max(MOST_DAMAGED * count, 1):
-        raise ValueError(f"{told}. Is the archive unpacked whole?")
-    warnings.warn(f"{told}. Left out.", stacklevel=3)

@@ -1,7 +1,5 @@
 """What is in a Pathfinder image: how long, how thick, how many."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,30 +25,18 @@ COUNTS = {"distractors": (4, 6, 8), "paddles": (4, 5, 6)}
 class SceneOptions:
     """What is in an image; lengths in pixels. :meth:`at` fills them in for a size."""
 
-    size: int
-    """of the square image"""
-    dash: float
-    """length of a dash"""
-    gap: float
-    """from the end of a dash to the next dash of its curve"""
-    thickness: float
-    """of a dash"""
-    dot_radius: float
-    """of the two dots"""
-    clearance: float
-    """between the centre lines of different curves, at least"""
-    continuity: float
-    """a curve turns by less than 90 degrees / continuity from dash to dash"""
-    distractors: int
-    """short curves, fewer where there is no room"""
-    paddles: int
-    """single dashes, fewer where there is no room"""
-    contour_length: int = 14
-    """dashes of each of the two long curves"""
-    distractor_length: int = 4
-    """dashes of a short curve"""
-    contrast: float = 0.8
-    """brightness of the dashes; that of the dots is 1"""
+    size: int  # of the square image
+    dash: float  # length of a dash
+    gap: float  # from the end of a dash to the next dash of its curve
+    thickness: float  # of a dash
+    dot_radius: float  # of the two dots
+    clearance: float  # between the centre lines of different curves, at least
+    continuity: float  # a curve turns by less than 90 degrees / continuity from dash to dash
+    distractors: int  # short curves, fewer where there is no room
+    paddles: int  # single dashes, fewer where there is no room
+    contour_length: int = 14  # dashes of each of the two long curves
+    distractor_length: int = 4  # dashes of a short curve
+    contrast: float = 0.8  # brightness of the dashes; that of the dots is 1
 
     def __post_init__(self) -> None:
         for name in MEASURES:
@@ -78,7 +64,7 @@ class SceneOptions:
                 raise ValueError(rule)
 
     @staticmethod
-    def at(size: int, **changes: Any) -> SceneOptions:
+    def at(size: int, **changes: Any) -> "SceneOptions":
         """The usual measures for an image of this size, with ``changes`` to any field."""
         usual = {name: float(np.interp(size, SIZES, at)) for name, at in MEASURES.items()}
         counts = {name: round(np.interp(size, SIZES, at)) for name, at in COUNTS.items()}

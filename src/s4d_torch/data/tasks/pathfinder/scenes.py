@@ -21,11 +21,10 @@ Image i of a seed is the same however many are made, in whatever order, by howev
 A sheet of samples: ``write_png(Path("sheet.png"), contact_sheet())``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -44,8 +43,7 @@ RIDGE = 1.0
 NEWTON_STEPS = 12
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A chain of n dashes: ``nodes`` (n + 1, 2), rows and columns in pixels, ``along`` (n, 2).
 
     Dash k lies in the middle of the line from node k to node k + 1, of direction ``along[k]``.
@@ -64,9 +62,6 @@ class Scene:
     label: int
 
 
-# ---- which ends get the dots ------------------------------------------------------------------
-
-
 def describe(points: Array, inward: Array, size: float) -> Array:
     """What is seen of each of ``PAIRS``, (..., 6, 7).
 
@@ -83,18 +78,8 @@ def describe(points: Array, inward: Array, size: float) -> Array:
     off_centre = np.stack([np.linalg.norm(a, axis=-1), np.linalg.norm(b, axis=-1)], axis=-1)
     parallel = (leave_a * leave_b).sum(-1)
     middle = np.linalg.norm(a + b, axis=-1) / 2
-    return np.stack(
-        [
-            distance,
-            heads.min(-1),
-            heads.max(-1),
-            parallel,
-            off_centre.min(-1),
-            off_centre.max(-1),
-            middle,
-        ],
-        axis=-1,
-    )
+    alike, far = [heads.min(-1), heads.max(-1), parallel], [off_centre.min(-1), off_centre.max(-1)]
+    return np.stack([distance, *alike, *far, middle], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -113,7 +98,7 @@ class Odds:
         return np.concatenate([ones, (seen - self.shift) / self.scale], axis=-1)
 
     @staticmethod
-    def fit(seen: Array) -> Odds:
+    def fit(seen: Array) -> "Odds":
         """From what is seen of all pairs of many scenes, (n, 6, 7)."""
         flat = seen.reshape(-1, seen.shape[-1])
         # Rounded, so that no machine's way of adding up can change which pair is kept.
@@ -147,9 +132,6 @@ def choose_ends(seen: Array, odds: Odds, random: np.random.Generator) -> tuple[A
     if len(different) == 0 or len(same) == 0:
         return None
     return different[random.integers(len(different))], same[random.integers(len(same))]
-
-
-# ---- scenes -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
