@@ -73,10 +73,12 @@ class Finding:
 CLAIMS: Registry[Claim] = Registry("claim")
 
 
-def claim(name: str, statement: str, where: str, *, right: str = "") -> Callable[[Check], Check]:
-    """Register the decorated check as a claim."""
+def claim(where: str, *, right: str = "") -> Callable[[Check], Check]:
+    """Register the decorated check as a claim; its docstring is what the paper says."""
 
     def register(check: Check) -> Check:
+        name = ("erratum-" if right else "") + check.__name__.replace("_", "-")
+        statement = " ".join((check.__doc__ or "").split())
         CLAIMS.register(name, Claim(name, statement, where, check, right))
         return check
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
-from s4d_torch.paper.claims.rules import MAYBE, OFTEN, Alike, AllOf, Better, Competitive, LosesMost
 from s4d_torch.paper.recipes.ablation_tables import ALL_VARIANTS
 
 LAWS = ("S4D-Inv", "S4D-Lin")
@@ -18,11 +18,8 @@ FINDINGS = (
         "does not make much difference",
         "section 5.1 (i), Tables 2 and 7",
         table="trainable-b",
-        rows=(
-            ("frozen B, softmax", "frozen B, Vandermonde"),
-            ("trained B, softmax", "trained B, Vandermonde"),
-        ),
-        rule=Alike(),
+        rows=[(f"{how} B, softmax", f"{how} B, Vandermonde") for how in ("frozen", "trained")],
+        rule=rules.Alike(),
     ),
     Finding(
         "training-b-helps",
@@ -30,11 +27,8 @@ FINDINGS = (
         "Training B is consistently slightly better",
         "section 5.1 (ii), Tables 2 and 7",
         table="trainable-b",
-        rows=(
-            ("trained B, softmax", "frozen B, softmax"),
-            ("trained B, Vandermonde", "frozen B, Vandermonde"),
-        ),
-        rule=Better(everywhere=True),
+        rows=[(f"trained B, {how}", f"frozen B, {how}") for how in ("softmax", "Vandermonde")],
+        rule=rules.Better(everywhere=True),
     ),
     Finding(
         "bilinear-or-zoh",
@@ -43,7 +37,7 @@ FINDINGS = (
         "section 5.1 (iii), Tables 2 and 8",
         table="discretization",
         rows=[(f"zoh, {part}", f"bilinear, {part}") for part in ("exp", "none", "ReLU")],
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
     Finding(
         "free-real-part",
@@ -52,7 +46,7 @@ FINDINGS = (
         "section 5.1 (iv), Tables 2 and 8",
         table="discretization",
         rows=(("bilinear, none", "bilinear, exp"), ("zoh, none", "zoh, exp")),
-        rule=Better(share=MAYBE),
+        rule=rules.Better(share=rules.MAYBE),
     ),
     # -- initialisation (section 5.2) ----------------------------------------------------------
     Finding(
@@ -63,7 +57,7 @@ FINDINGS = (
         "section 5.2, Table 3a",
         table="initialization",
         rows=[(law, f"{law}, Im x {factor}") for law in LAWS for factor in ("0.01", "100")],
-        rule=Better(everywhere=True),
+        rule=rules.Better(everywhere=True),
     ),
     Finding(
         "random-imaginary",
@@ -72,7 +66,7 @@ FINDINGS = (
         "section 5.2, Table 3a",
         table="initialization",
         rows=[(law, f"{law}, random Im") for law in LAWS],
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "random-real",
@@ -81,7 +75,7 @@ FINDINGS = (
         "section 5.2, Table 3a",
         table="initialization",
         rows=[(law, f"{law}, random Re") for law in LAWS],
-        rule=Better(everywhere=True),
+        rule=rules.Better(everywhere=True),
     ),
     Finding(
         "random-both",
@@ -94,7 +88,7 @@ FINDINGS = (
             for law in LAWS
             for part in ("Im", "Re")
         ],
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "other-laws",
@@ -104,7 +98,7 @@ FINDINGS = (
         "section 5.2, Table 3a",
         table="initialization",
         rows=(("S4D-Inv", "S4D-Inv2"), ("S4D-Inv", "S4D-Quad")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "rand-is-poor",
@@ -113,7 +107,7 @@ FINDINGS = (
         "section 5.2, Table 3a",
         table="initialization",
         rows=(("S4D-Inv", "S4D-Rand"), ("S4D-Lin", "S4D-Rand")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "real-is-poor",
@@ -122,7 +116,7 @@ FINDINGS = (
         "section 5.2, Table 3a",
         table="initialization",
         rows=(("S4D-Inv", "S4D-Real"), ("S4D-Lin", "S4D-Real")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
     # -- S4 and S4D (section 5.3) --------------------------------------------------------------
     Finding(
@@ -132,7 +126,7 @@ FINDINGS = (
         "section 5.3, Table 3b",
         table="trainable",
         rows=[(f"{ours}, trained", f"{theirs}, trained") for ours, theirs in COUNTERPARTS],
-        rule=Competitive(everywhere=True),
+        rule=rules.Competitive(everywhere=True),
     ),
     Finding(
         "frozen-a-and-b",
@@ -142,8 +136,10 @@ FINDINGS = (
         "section 5.3 (i), Table 3b",
         table="trainable",
         rows=[(f"{law}, trained", f"{law}, frozen") for law in LAWS],
-        rule=AllOf(
-            Better(datasets=("SC",)), Alike(datasets=("sCIFAR",)), Alike(datasets=("BIDMC",))
+        rule=rules.AllOf(
+            rules.Better(datasets=("SC",)),
+            rules.Alike(datasets=("sCIFAR",)),
+            rules.Alike(datasets=("BIDMC",)),
         ),
     ),
     Finding(
@@ -153,7 +149,7 @@ FINDINGS = (
         "section 5.3 (i), Table 3b",
         table="trainable",
         rows=[(f"{model}, trained", f"{model}, frozen") for model in ALL_VARIANTS],
-        rule=LosesMost(("S4-LegT", "S4-FouT"), datasets=("SC",)),
+        rule=rules.LosesMost(("S4-LegT", "S4-FouT"), datasets=("SC",)),
     ),
     Finding(
         "dplr-learns-faster",
@@ -162,6 +158,6 @@ FINDINGS = (
         "section 5.3 (ii), Table 3b",
         table="trainable",
         rows=(("S4-LegS, trained", "S4D-LegS, trained"),),
-        rule=Better(first_epoch=True, share=OFTEN),
+        rule=rules.Better(first_epoch=True, share=rules.OFTEN),
     ),
 )

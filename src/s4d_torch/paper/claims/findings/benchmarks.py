@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
 from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
-from s4d_torch.paper.claims.rules import (
-    ALMOST_ALL,
-    AboveChance,
-    Alike,
-    AllOf,
-    BestWins,
-    Better,
-    BetterOnAverage,
-    Competitive,
-    LosesLittle,
-)
 from s4d_torch.paper.recipes.benchmark_tables import ARENA, CHOICES
 from s4d_torch.paper.recipes.recipe import VARIANTS
 
@@ -27,7 +17,7 @@ FINDINGS = (
         "section 5.3, Table 4",
         table="large",
         rows=COUNTERPARTS,
-        rule=Competitive(share=ALMOST_ALL),
+        rule=rules.Competitive(share=rules.ALMOST_ALL),
     ),
     Finding(
         "speech-ar-is-competitive",
@@ -36,7 +26,7 @@ FINDINGS = (
         "section 5.3, Table 4",
         table="speech-ar",
         rows=COUNTERPARTS,
-        rule=Competitive(),
+        rule=rules.Competitive(),
     ),
     Finding(
         "zero-shot-resampling",
@@ -46,7 +36,7 @@ FINDINGS = (
         "appendix B, Table 11",
         table="speech-rates",
         rows=(tuple(VARIANTS), ("ConvNet", "ResNet-18")),
-        rule=LosesLittle(limit=10.0),
+        rule=rules.LosesLittle(limit=10.0),
     ),
     Finding(
         "speech-beats-convnets",
@@ -56,9 +46,9 @@ FINDINGS = (
         "appendix B, Table 11",
         table="speech-rates",
         rows=(("S4D-Inv", "ConvNet"), ("S4D-Inv", "ResNet-18")),
-        rule=AllOf(
-            Competitive(against="ConvNet", datasets=("16000 Hz",)),
-            Better(against="ResNet-18", datasets=("16000 Hz",)),
+        rule=rules.AllOf(
+            rules.Competitive(against="ConvNet", datasets=("16000 Hz",)),
+            rules.Better(against="ResNet-18", datasets=("16000 Hz",)),
         ),
     ),
     # -- Long Range Arena (section 5.3) --------------------------------------------------------
@@ -69,7 +59,7 @@ FINDINGS = (
         "section 5.3, Table 5",
         table="lra",
         rows=COUNTERPARTS,
-        rule=Competitive(datasets=tuple(ARENA)[:-1], everywhere=True),  # all but Path-X
+        rule=rules.Competitive(datasets=tuple(ARENA)[:-1], everywhere=True),  # all but Path-X
     ),
     Finding(
         "arena-outperforms",
@@ -78,7 +68,7 @@ FINDINGS = (
         "section 5.3, Table 5",
         table="lra",
         rows=(("S4D-LegS", "S4D-Inv", "S4D-Lin"), ("S4-LegS", "S4-FouT")),
-        rule=BestWins(several=2),
+        rule=rules.BestWins(several=2),
     ),
     Finding(
         "arena-beats-transformer",
@@ -87,7 +77,7 @@ FINDINGS = (
         "section 5.3, Table 5",
         table="lra",
         rows=(("S4D-Inv", "Transformer"),),
-        rule=BetterOnAverage(by=30.0),
+        rule=rules.BetterOnAverage(by=30.0),
     ),
     Finding(
         "path-x-needs-the-start",
@@ -96,7 +86,7 @@ FINDINGS = (
         "section 5.3, Table 5",
         table="lra",
         rows=(("S4D-Inv", "S4D-LegS"), ("S4D-Lin",)),
-        rule=AboveChance("Path-X", margin=5.0),
+        rule=rules.AboveChance("Path-X", margin=5.0),
     ),
     # -- Path-X, one choice at a time (section 5.3) --------------------------------------------
     Finding(
@@ -106,7 +96,7 @@ FINDINGS = (
         "section 5.3 (i), Table 6",
         table="pathx-ablation",
         rows=(("identity Re(A)", "S4D"),),
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
     Finding(
         "path-x-bilinear-or-zoh",
@@ -115,7 +105,7 @@ FINDINGS = (
         "section 5.3 (ii), Table 6",
         table="pathx-ablation",
         rows=(("ZOH", "S4D"),),
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
     Finding(
         "path-x-training-b-helps",
@@ -124,7 +114,7 @@ FINDINGS = (
         "section 5.3 (iii), Table 6",
         table="pathx-ablation",
         rows=(("S4D", "frozen B"),),
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "path-x-softmax-hurts",
@@ -133,7 +123,7 @@ FINDINGS = (
         "section 5.3, Table 6",
         table="pathx-ablation",
         rows=(("ZOH", "ZOH and softmax"), *((row, "DSS") for row in CHOICES if row != "DSS")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "choices-matter-little",
@@ -142,6 +132,6 @@ FINDINGS = (
         "section 5.1; the columns of Table 6 on sCIFAR",
         table="choices",
         rows=[(row, "S4D") for row in CHOICES if row not in ("S4D", "DSS")],
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
 )

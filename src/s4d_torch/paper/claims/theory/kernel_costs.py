@@ -141,13 +141,10 @@ def _growth() -> tuple[dict[str, KernelCost], dict[str, KernelCost], dict[str, K
     return _costs(64, 2048), _costs(128, 2048), _costs(64, 4096)
 
 
-@claim(
-    "matrix-memory",
-    "With the Vandermonde matrix in memory the kernel takes O(NL) space; summed without it, "
-    "O(NL) operations but O(N + L) space.",
-    "section 3.2",
-)
+@claim("section 3.2")
 def matrix_memory() -> Verdict:
+    """With the Vandermonde matrix in memory the kernel takes O(NL) space; summed without it, O(NL)
+    operations but O(N + L) space."""
     base, twice_N, twice_L = _growth()
     grow = {
         name: (twice_N[name].bytes / base[name].bytes, twice_L[name].bytes / base[name].bytes)
@@ -166,12 +163,10 @@ def matrix_memory() -> Verdict:
     )
 
 
-@claim(
-    "complexity-of-dplr",
-    "Computing the kernel of a diagonal SSM takes the same time and space as that of a DPLR one.",
-    "Proposition 1 (section 3.2)",
-)
+@claim("Proposition 1 (section 3.2)")
 def complexity_of_dplr() -> Verdict:
+    """Computing the kernel of a diagonal SSM takes the same time and space as that of a DPLR
+    one."""
     dplr, kernel = _low_rank(64, 256)
     error = largest_off(cauchy_by_modes(dplr, 0.01, 256).real, kernel)
     base, twice_N, twice_L = _growth()
@@ -195,12 +190,9 @@ def complexity_of_dplr() -> Verdict:
     )
 
 
-@claim(
-    "dss-memory",
-    "The softmax of DSS, as published, uses O(N) times more memory than S4 or S4D need.",
-    "section 3.4",
-)
+@claim("section 3.4")
 def dss_memory() -> Verdict:
+    """The softmax of DSS, as published, uses O(N) times more memory than S4 or S4D need."""
     base, twice_N, _ = _growth()
     ratio = base["softmax"].bytes / base["modes"].bytes
     more = twice_N["softmax"].bytes / twice_N["modes"].bytes / ratio
