@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
 from s4d_torch.paper.recipes.ablation_tables import ALL_VARIANTS
 
 LAWS = ("S4D-Inv", "S4D-Lin")
 COUNTERPARTS = (("S4D-LegS", "S4-LegS"), ("S4D-Inv", "S4-LegS"), ("S4D-Lin", "S4-FouT"))
+on_starts = partial(Finding, where="section 5.2, Table 3a", table="initialization")
+on_trainable = partial(Finding, table="trainable")
 
 FINDINGS = (
-    # -- parameterisation (section 5.1) --------------------------------------------------------
     Finding(
         "softmax-or-vandermonde",
         "Whether the kernel is computed with a softmax or a Vandermonde product makes little "
@@ -48,41 +51,32 @@ FINDINGS = (
         rows=(("bilinear, none", "bilinear, exp"), ("zoh, none", "zoh, exp")),
         rule=rules.Better(share=rules.MAYBE),
     ),
-    # -- initialisation (section 5.2) ----------------------------------------------------------
-    Finding(
+    on_starts(
         "imaginary-scale",
         "Multiplying all imaginary parts by 0.01 or by 100 substantially reduces performance, on "
         "every dataset.",
         "both changes substantially reduce the performance of S4D in all settings",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[(law, f"{law}, Im x {factor}") for law in LAWS for factor in ("0.01", "100")],
         rule=rules.Better(everywhere=True),
     ),
-    Finding(
+    on_starts(
         "random-imaginary",
         "Random imaginary parts on the same law cause a minor degradation.",
         "this small change causes minor degradation in performance",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[(law, f"{law}, random Im") for law in LAWS],
         rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "random-real",
         "Random real parts cause a minor but consistent degradation.",
         "this also causes minor but consistent degradation",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[(law, f"{law}, random Re") for law in LAWS],
         rule=rules.Better(everywhere=True),
     ),
-    Finding(
+    on_starts(
         "random-both",
         "Random real and imaginary parts together degrade performance further than either alone.",
         "degrades performance even further",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[
             (f"{law}, random {part}", f"{law}, random Im and Re")
             for law in LAWS
@@ -90,51 +84,42 @@ FINDINGS = (
         ],
         rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "other-laws",
         "S4D-Inv2 and S4D-Quad, with the same range of frequencies as S4D-Inv, are worse: the "
         "distribution counts, not only the range.",
         "not just the range of the eigenvalues but the actual distribution",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=(("S4D-Inv", "S4D-Inv2"), ("S4D-Inv", "S4D-Quad")),
         rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "rand-is-poor",
         "S4D-Rand, a random diagonal A, performs poorly.",
         "validates that it performs poorly",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=(("S4D-Inv", "S4D-Rand"), ("S4D-Lin", "S4D-Rand")),
         rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "real-is-poor",
         "S4D-Real performs poorly, although it has the spectrum of the original S4.",
         "it is not just the diagonalization that matters",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=(("S4D-Inv", "S4D-Real"), ("S4D-Lin", "S4D-Real")),
         rule=rules.Better(),
     ),
-    # -- S4 and S4D (section 5.3) --------------------------------------------------------------
-    Finding(
+    on_trainable(
         "diagonal-is-competitive",
         "Diagonal state matrices are highly competitive with DPLR ones on all ablation datasets.",
         "highly competitive with full DPLR versions",
         "section 5.3, Table 3b",
-        table="trainable",
         rows=[(f"{ours}, trained", f"{theirs}, trained") for ours, theirs in COUNTERPARTS],
         rule=rules.Competitive(everywhere=True),
     ),
-    Finding(
+    on_trainable(
         "frozen-a-and-b",
         "Freezing A and B is comparable to training them on sCIFAR and BIDMC, and substantially "
         "worse on Speech Commands.",
         "performs comparably ... on sCIFAR and BIDMC, but is substantially worse on SC",
         "section 5.3 (i), Table 3b",
-        table="trainable",
         rows=[(f"{law}, trained", f"{law}, frozen") for law in LAWS],
         rule=rules.AllOf(
             rules.Better(datasets=("SC",)),
@@ -142,21 +127,19 @@ FINDINGS = (
             rules.Alike(datasets=("BIDMC",)),
         ),
     ),
-    Finding(
+    on_trainable(
         "finite-windows-suffer",
         "The methods with a finite window, S4-LegT and S4-FouT, suffer most from a frozen A.",
         "suffer the most when A is frozen",
         "section 5.3 (i), Table 3b",
-        table="trainable",
         rows=[(f"{model}, trained", f"{model}, frozen") for model in ALL_VARIANTS],
         rule=rules.LosesMost(("S4-LegT", "S4-FouT"), datasets=("SC",)),
     ),
-    Finding(
+    on_trainable(
         "dplr-learns-faster",
         "DPLR is often slightly better than diagonal, after the first epoch and at the end.",
         "often slightly better ... throughout the entire training curve",
         "section 5.3 (ii), Table 3b",
-        table="trainable",
         rows=(("S4-LegS, trained", "S4D-LegS, trained"),),
         rule=rules.Better(first_epoch=True, share=rules.OFTEN),
     ),

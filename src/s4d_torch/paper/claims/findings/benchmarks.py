@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
 from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
 from s4d_torch.paper.recipes.benchmark_tables import ARENA, CHOICES
 from s4d_torch.paper.recipes.recipe import VARIANTS
 
+on_arena = partial(Finding, where="section 5.3, Table 5", table="lra")
+on_path_x = partial(Finding, table="pathx-ablation")
+
 FINDINGS = (
-    # -- large models and speech (section 5.3, appendix B) ----------------------------------------
     Finding(
         "large-diagonal-is-competitive",
         "With larger models too, S4D is competitive with S4 on the ablation datasets.",
@@ -51,77 +55,63 @@ FINDINGS = (
             rules.Better(against="ResNet-18", datasets=("16000 Hz",)),
         ),
     ),
-    # -- Long Range Arena (section 5.3) --------------------------------------------------------
-    Finding(
+    on_arena(
         "arena-competitive",
         "S4D is highly competitive with S4 on all tasks of the Long Range Arena but Path-X.",
         "highly competitive on all datasets except Path-X",
-        "section 5.3, Table 5",
-        table="lra",
         rows=COUNTERPARTS,
         rule=rules.Competitive(datasets=tuple(ARENA)[:-1], everywhere=True),  # all but Path-X
     ),
-    Finding(
+    on_arena(
         "arena-outperforms",
         "On several tasks of the Long Range Arena some S4D outperforms both S4-LegS and S4-FouT.",
         "outperform the S4 variants on several of them",
-        "section 5.3, Table 5",
-        table="lra",
         rows=(("S4D-LegS", "S4D-Inv", "S4D-Lin"), ("S4-LegS", "S4-FouT")),
         rule=rules.BestWins(several=2),
     ),
-    Finding(
+    on_arena(
         "arena-beats-transformer",
         "S4D-Inv averages more than 30 points above the Transformer.",
         "more than 30 points better than the original Transformer",
-        "section 5.3, Table 5",
-        table="lra",
         rows=(("S4D-Inv", "Transformer"),),
         rule=rules.BetterOnAverage(by=30.0),
     ),
-    Finding(
+    on_arena(
         "path-x-needs-the-start",
         "On Path-X S4D-Inv and S4D-LegS are above chance, and S4D-Lin is not.",
         "only S4D-Inv ... achieves above random chance (Table 5: S4D-LegS too)",
-        "section 5.3, Table 5",
-        table="lra",
         rows=(("S4D-Inv", "S4D-LegS"), ("S4D-Lin",)),
         rule=rules.AboveChance("Path-X", margin=5.0),
     ),
-    # -- Path-X, one choice at a time (section 5.3) --------------------------------------------
-    Finding(
+    on_path_x(
         "path-x-free-real-part",
         "On Path-X too, a real part without a constraint has little benefit.",
         "letting Re(A) be unconstrained has little benefit",
         "section 5.3 (i), Table 6",
-        table="pathx-ablation",
         rows=(("identity Re(A)", "S4D"),),
         rule=rules.Alike(),
     ),
-    Finding(
+    on_path_x(
         "path-x-bilinear-or-zoh",
         "On Path-X too, the bilinear rule and ZOH make no difference.",
         "the bilinear vs. ZOH discretizations make no difference",
         "section 5.3 (ii), Table 6",
-        table="pathx-ablation",
         rows=(("ZOH", "S4D"),),
         rule=rules.Alike(),
     ),
-    Finding(
+    on_path_x(
         "path-x-training-b-helps",
         "On Path-X too, training B helps slightly.",
         "training B helps slightly",
         "section 5.3 (iii), Table 6",
-        table="pathx-ablation",
         rows=(("S4D", "frozen B"),),
         rule=rules.Better(),
     ),
-    Finding(
+    on_path_x(
         "path-x-softmax-hurts",
         "On Path-X the softmax of DSS hurts, and DSS as a whole is the worst of the seven.",
         "the softmax normalization of DSS actually hurts performance",
         "section 5.3, Table 6",
-        table="pathx-ablation",
         rows=(("ZOH", "ZOH and softmax"), *((row, "DSS") for row in CHOICES if row != "DSS")),
         rule=rules.Better(),
     ),

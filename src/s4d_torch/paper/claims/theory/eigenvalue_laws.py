@@ -35,13 +35,12 @@ def legs_has_no_stable_diagonal() -> Verdict:
     )
 
 
-def _condition(d_state: int) -> float:
+def _condition(N: int) -> float:
     """``|V| |V^-1|`` (Frobenius) for the eigenvectors of LegS, columns of length 1.
 
     With D = diag(sqrt(2n+1)) LegS is ``D M D^-1`` for an integer matrix M, whose eigenvectors V
     are triangular with ones on the diagonal: forward substitution in fractions is exact.
     """
-    N = d_state
     V = [[Fraction(int(i == j)) for j in range(N)] for i in range(N)]
     for j in range(N):
         total = Fraction(2 * j + 1)
@@ -125,13 +124,10 @@ def inv_approximates_legs() -> Verdict:
 @claim("section 5.2")
 def same_maximum() -> Verdict:
     """S4D-Inv2 and S4D-Quad have the same largest imaginary part as the conjecture."""
-    N = 64
-    largest = {
-        init: _frequencies(init, N).max().item() * math.pi / N**2 for init in ("inv2", "quad")
-    }
+    largest = [_frequencies(init, 64).max().item() * math.pi / 64**2 for init in ("inv2", "quad")]
     return judged(
-        all(abs(value - 1) < 0.05 for value in largest.values()),
-        f"{largest['inv2']:.3f} and {largest['quad']:.3f} of N^2/pi at N = 64",
+        all(abs(value - 1) < 0.05 for value in largest),
+        f"{largest[0]:.3f} and {largest[1]:.3f} of N^2/pi at N = 64",
         "Exactly 1 - 1/N and (1 - 1/N)^2 of it.",
     )
 

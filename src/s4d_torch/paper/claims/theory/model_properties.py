@@ -78,19 +78,9 @@ def _parameters(method: str, *, n_ssm: int | None, **options: object) -> int:
 def low_rank_parameters() -> Verdict:
     """With A and B tied, S4 models have only H x layers more parameters than S4D, from P; the
     Speech Commands models have 307K and 306K."""
+    model = {"d_output": 35, "d_model": 128, "n_layers": 6, "norm": "batch", "bidirectional": True}
     sizes = {
-        copies: [
-            _parameters(
-                method,
-                n_ssm=copies,
-                d_output=35,
-                d_model=128,
-                n_layers=6,
-                norm="batch",
-                bidirectional=True,
-            )
-            for method in ("s4", "s4d")
-        ]
+        copies: [_parameters(method, n_ssm=copies, **model) for method in ("s4", "s4d")]
         for copies in (1, 2)
     }
     more = {copies: s4 - s4d for copies, (s4, s4d) in sizes.items()}
