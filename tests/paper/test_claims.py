@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from s4d_torch.cli.paper import print_claims
+from s4d_torch.paper import bases
 from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict, judge
 from s4d_torch.paper.claims.comparison import Evidence
 from s4d_torch.paper.claims.theory import (
@@ -81,7 +82,7 @@ def test_every_erratum_and_every_numbered_statement_is_checked() -> None:
 
 
 def half_the_modes(d_state: int) -> Modes:
-    return basis_functions.legs_modes(d_state // 2)
+    return bases.legs_modes(d_state // 2)
 
 
 def no_basis(count: int, t: torch.Tensor) -> torch.Tensor:
@@ -95,26 +96,11 @@ def wrong_basis(*arguments: object, window: float = 0.0) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("name", "module", "attribute", "replacement"),
     [
-        ("legs-without-low-rank", basis_functions, "legs_without_low_rank", wrong_basis),
-        (
-            "legs-closed-form",
-            basis_functions,
-            "legs_basis",
-            no_basis,
-        ),
-        ("reconstruction", basis_functions, "leak", lambda N, w: w / N),
-        (
-            "largest-frequency",
-            eigenvalue_laws,
-            "legs_modes",
-            half_the_modes,
-        ),
-        (
-            "inverse-law",
-            eigenvalue_laws,
-            "legs_modes",
-            half_the_modes,
-        ),
+        ("legs-without-low-rank", bases, "legs_without_low_rank", wrong_basis),
+        ("legs-closed-form", basis_functions, "legs_basis", no_basis),
+        ("reconstruction", bases, "leak", lambda N, w: w / N),
+        ("largest-frequency", eigenvalue_laws, "legs_modes", half_the_modes),
+        ("inverse-law", eigenvalue_laws, "legs_modes", half_the_modes),
         ("two-lines", kernel_identities, "CODE", "K = exp(dt * A).real"),
         ("masked-s4-is-s4d", kernel_identities, "bilinear", kernel_identities.zoh),
         ("softmax-is-row-normalized", kernel_identities, "zoh", kernel_identities.bilinear),
@@ -196,12 +182,6 @@ def test_a_finding_is_decided_by_its_rule() -> None:
     results: Scores = {"lra": {"S4D-Inv": {"Text": [80.0, 82.0]}}}
     assert finding.decide(results) == Verdict("holds", "81.0")
     assert finding.decide({"lra": {}}).holds == "not decided"
-
-
-def test_a_finding_knows_the_papers_numbers() -> None:
-    found = FINDINGS["path-x-training-b-helps"].published
-    assert found == {"S4D": {"Path-X": "92.12 (0.34)"}, "frozen B": {"Path-X": "91.66 (0.62)"}}
-    assert FINDINGS["random-real"].published == {}  # a picture in the paper
 
 
 # -- the printed table -----------------------------------------------------------------------------

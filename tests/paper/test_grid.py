@@ -13,7 +13,7 @@ from s4d_torch.nn.method import Method
 from s4d_torch.paper.experiments.cost import available_memory, peak_memory
 from s4d_torch.paper.experiments.experiment import Experiment, read_result, run_experiment
 from s4d_torch.paper.experiments.grid import interleave, run_grid
-from s4d_torch.paper.experiments.local_workers import Job, Pool, cause_of_death
+from s4d_torch.paper.experiments.local_workers import Job, Plan, Pool, cause_of_death
 from s4d_torch.training import Config, Interrupted, ModelConfig, TrainingConfig
 from s4d_torch.training.checkpoint import newest_checkpoint
 from s4d_torch.training.reporter import Progress, Reporter
@@ -211,7 +211,7 @@ class Holder:
 
 def test_nothing_is_started_that_does_not_fit(tmp_path: Path, folders: dict[str, Any]) -> None:
     notes = Notes()
-    pool = Pool(tmp_path, folders["data"], folders["work"], notes, memory=10.0)
+    pool = Pool(Plan((), tmp_path, **folders, watch=notes, memory=10.0))
     large, small = Job(tiny(0), 8.0), Job(tiny(1), 3.0)
     pool.queue = [large, small]
     for held, spare, expected in [

@@ -11,19 +11,5 @@ from s4d_torch.bench.report import BenchReport
 from s4d_torch.bench.targets import TARGETS, judge
 from s4d_torch.bench.works import QUICK, WORKS, Sizes, run_works
 
-__all__ = [
-    "Case",
-    "Contender",
-    "Measurement",
-    "NotAvailable",
-    "Stopwatch",
-    "threads",
-    "machine",
-    "WORKS",
-    "Sizes",
-    "QUICK",
-    "run_works",
-    "BenchReport",
-    "TARGETS",
-    "judge",
-]
+__all__ = ["Case", "Contender", "Measurement", "NotAvailable", "Stopwatch", "threads", "machine"]
+__all__ += ["WORKS", "Sizes", "QUICK", "run_works", "BenchReport", "TARGETS", "judge"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -27,7 +27,6 @@ CAUCHY, SHARED = "materialised Cauchy + FFT", "the same, one division"
 ABSENT = ("is not installed", "cannot be imported")
 MAMBA_STATE = 16  # as it is commonly used
 
-Build = Callable[[Case], Call]
 Make = Callable[[Case], nn.Module]
 Memory = Callable[[Case], float]
 
@@ -57,16 +56,9 @@ def signal(*size: int) -> tuple[Tensor, Tensor]:
 
 
 def state_space(case: Case, method: Method = METHODS["s4d"], engine: str = "auto") -> SSM:
-    return SSM(
-        case.d_model,
-        case.d_state,
-        method=method.replace(softmax_length=max(case.length, 1)),
-        engine=engine,
-        generator=torch.Generator().manual_seed(0),
-    )
-
-
-# -- memory, roughly -------------------------------------------------------------------------------
+    method = method.replace(softmax_length=max(case.length, 1))
+    generator = torch.Generator().manual_seed(0)
+    return SSM(case.d_model, case.d_state, method=method, engine=engine, generator=generator)
 
 
 def inputs(number: float) -> Memory:
@@ -88,10 +80,7 @@ def cauchy_memory(case: Case) -> float:
     return 3.0 * 4 * 8 * case.d_model * case.d_state * case.length / 2 + 16 * case.input_bytes
 
 
-# -- the kernel ------------------------------------------------------------------------------------
-
-
-def _kernel(make: Callable[[Case], Any]) -> Build:
+def _kernel(make: Callable[[Case], Any]) -> Callable[[Case], Call]:
     """Forward and backward of a kernel, to all parameters it depends on."""
 
     def build(case: Case) -> Call:
@@ -115,15 +104,9 @@ def kernels() -> dict[str, Contender]:
     }
 
 
-# -- the linear state space ------------------------------------------------------------------------
-
-
-def _ssm(method: str = "s4d", engine: str = "auto") -> Build:
-    def build(case: Case) -> Call:
-        ssm = state_space(case, METHODS[method], engine)
-        return forward_or_both(ssm, lambda u: ssm(u, return_state=False)[0], case)
-
-    return build
+def _ssm(case: Case, method: str = "s4d", engine: str = "auto") -> Call:
+    ssm = state_space(case, METHODS[method], engine)
+    return forward_or_both(ssm, lambda u: ssm(u, return_state=False)[0], case)
 
 
 def _ssm_without_cache(case: Case) -> Call:
@@ -138,22 +121,21 @@ def _given(case: Case) -> Call:
     """The convolution alone, channels before time and contiguous, as suits an FFT best."""
     generator = torch.Generator().manual_seed(0)
     kernel = nn.Parameter(torch.randn(case.d_model, case.length, generator=generator))
-    u, grad = (
-        x.transpose(1, 2).contiguous() for x in signal(case.batch, case.length, case.d_model)
-    )
+    given = signal(case.batch, case.length, case.d_model)
+    u, grad = (x.transpose(1, 2).contiguous() for x in given)
     holder = nn.ParameterList([kernel])
     return forward_or_both(holder, lambda x: fft_convolution(x, kernel), case, (u, grad))
 
 
 def state_spaces() -> dict[str, Contender]:
-    engines = {f"{OURS}, {name}": Contender(_ssm(engine=name)) for name in ("fft", "chunk", "scan")}
+    engines = ("fft", "chunk", "scan")
     return {
-        OURS: Contender(_ssm()),
-        **engines,
-        f"{OURS} DSS": Contender(_ssm("dss")),
-        f"{OURS} S4": Contender(_ssm("s4")),
+        OURS: Contender(_ssm),
+        **{f"{OURS}, {engine}": Contender(partial(_ssm, engine=engine)) for engine in engines},
+        f"{OURS} DSS": Contender(partial(_ssm, method="dss")),
+        f"{OURS} S4": Contender(partial(_ssm, method="s4")),
         GIVEN: Contender(_given, inputs(16)),
-        LISTING_FFT: Contender(_module(lambda case: Listing(state_space(case))), listing_memory),
+        LISTING_FFT: Contender(partial(_module, lambda c: Listing(state_space(c))), listing_memory),
     }
 
 
@@ -165,21 +147,15 @@ def against_given() -> dict[str, Contender]:
 def at_length(length: int) -> Contender:
     """Ours at a length of its own, whatever the race is about."""
 
-    def moved(case: Case) -> Case:
-        return replace(case, length=length)
-
-    return Contender(lambda case: _ssm()(moved(case)), lambda case: inputs(8)(moved(case)))
-
-
-# -- whole layers ----------------------------------------------------------------------------------
+    return Contender(
+        lambda case: _ssm(replace(case, length=length)),
+        lambda case: inputs(8)(replace(case, length=length)),
+    )
 
 
-def _module(make: Make) -> Build:
-    def build(case: Case) -> Call:
-        module = make(case)
-        return forward_or_both(module, module, case)
-
-    return build
+def _module(make: Make, case: Case) -> Call:
+    module = make(case)
+    return forward_or_both(module, module, case)
 
 
 class FirstOutput(nn.Module):
@@ -190,29 +166,22 @@ class FirstOutput(nn.Module):
         self.inside, self.options = inside, options
 
     def forward(self, u: Tensor) -> Tensor:
-        y: Tensor = self.inside(u, **self.options)[0]
-        return y
+        return self.inside(u, **self.options)[0]
 
 
-def _ours(layer: type[Layer]) -> Make:
-    def make(case: Case) -> nn.Module:
-        generator = torch.Generator().manual_seed(0)
-        method = layer.base.replace(softmax_length=case.length)
-        inside = layer(case.d_model, case.d_state, method=method, generator=generator)
-        return FirstOutput(inside, return_state=False)
-
-    return make
+def _ours(layer: type[Layer], case: Case) -> nn.Module:
+    generator = torch.Generator().manual_seed(0)
+    method = layer.base.replace(softmax_length=case.length)
+    inside = layer(case.d_model, case.d_state, method=method, generator=generator)
+    return FirstOutput(inside, return_state=False)
 
 
-def _cauchy(*, shared: bool) -> Make:
-    def make(case: Case) -> nn.Module:
-        return PeerLayer(Cauchy(state_space(case, METHODS["s4"]), case.length, shared=shared))
-
-    return make
+def _cauchy(case: Case, *, shared: bool) -> nn.Module:
+    return PeerLayer(Cauchy(state_space(case, METHODS["s4"]), case.length, shared=shared))
 
 
-def _recurrent(kind: type[nn.LSTM] | type[nn.GRU]) -> Make:
-    return lambda case: FirstOutput(kind(case.d_model, case.d_model, batch_first=True))
+def _recurrent(kind: type[nn.LSTM] | type[nn.GRU], case: Case) -> nn.Module:
+    return FirstOutput(kind(case.d_model, case.d_model, batch_first=True))
 
 
 def _transformer(case: Case) -> nn.Module:
@@ -226,9 +195,9 @@ def _imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name == module.split(".")[0]:
-            raise NotAvailable(f"{package} {ABSENT[0]}") from error
-        raise NotAvailable(f"{package} {ABSENT[1]}: {error}") from error
+        gone = error.name == module.split(".")[0]
+        why = ABSENT[0] if gone else f"{ABSENT[1]}: {error}"
+        raise NotAvailable(f"{package} {why}") from error
 
 
 def _s5(case: Case) -> Any:
@@ -255,11 +224,11 @@ class LayerKind(NamedTuple):
 
 
 LAYERS = {
-    OURS: LayerKind(_ours(S4D)),
-    f"{OURS} DSS": LayerKind(_ours(DSS)),
+    OURS: LayerKind(partial(_ours, S4D)),
+    f"{OURS} DSS": LayerKind(partial(_ours, DSS)),
     LISTING_FFT: LayerKind(lambda case: PeerLayer(Listing(state_space(case))), listing_memory),
-    "nn.LSTM": LayerKind(_recurrent(nn.LSTM)),
-    "nn.GRU": LayerKind(_recurrent(nn.GRU)),
+    "nn.LSTM": LayerKind(partial(_recurrent, nn.LSTM)),
+    "nn.GRU": LayerKind(partial(_recurrent, nn.GRU)),
     "nn.TransformerEncoderLayer": LayerKind(_transformer, order=2),
     "s5-pytorch S5Block": LayerKind(_s5),
     # the states of every sample, of a block of twice the width, and their gradients
@@ -267,13 +236,14 @@ LAYERS = {
     "lrnnx S4D": LayerKind(_lrnnx, listing_memory),
 }
 DPLR_LAYERS = {
-    f"{OURS} S4": LayerKind(_ours(S4)),
-    CAUCHY: LayerKind(_cauchy(shared=False), cauchy_memory),
-    SHARED: LayerKind(_cauchy(shared=True), cauchy_memory),
+    f"{OURS} S4": LayerKind(partial(_ours, S4)),
+    CAUCHY: LayerKind(partial(_cauchy, shared=False), cauchy_memory),
+    SHARED: LayerKind(partial(_cauchy, shared=True), cauchy_memory),
 }
 
 
 def layers(kinds: dict[str, LayerKind] = LAYERS) -> dict[str, Contender]:
     return {
-        name: Contender(_module(kind.make), kind.memory, kind.order) for name, kind in kinds.items()
+        name: Contender(partial(_module, kind.make), kind.memory, kind.order)
+        for name, kind in kinds.items()
     }

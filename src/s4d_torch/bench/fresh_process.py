@@ -101,25 +101,15 @@ def measure(group: str, name: str, case: Case) -> int:
     build(replace(case, length=min(WARM_UP, case.length)))()
     run = build(case)
     gc.collect()
-    _give_back()
-    before = _reset_mark()
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)  # freed memory could be used again unseen
+    try:
+        RESET.write_text("5", "utf-8")  # the mark is now the resident size
+        before = process_status("VmRSS")
+    except (OSError, ValueError):
+        before = peak_memory_so_far() or 0
     run()
     return max(0, (peak_memory_so_far() or 0) - before)
-
-
-def _give_back() -> None:
-    """Return freed memory to the system, so that the call cannot use it unseen."""
-    with suppress(OSError, AttributeError, TypeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _reset_mark() -> int:
-    """Lower the mark to the resident size, and return that size."""
-    try:
-        RESET.write_text("5", "utf-8")
-        return process_status("VmRSS")
-    except (OSError, ValueError):
-        return peak_memory_so_far() or 0
 
 
 def main(request: str) -> None:

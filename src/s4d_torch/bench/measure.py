@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import torch
+
+from s4d_torch.paper.experiments.cost import counted_memory
 
 Call = Callable[[], object]
 
@@ -92,14 +93,12 @@ class Stopwatch:
         runs: dict[str, Call] = {}
         with _no_collection():
             for name, contender in contenders.items():
-                record = Measurement(work, name, case.way, case.batch, case.length)
-                note = self._refusal(work, name, contender, case)
-                if not note:
-                    note, seconds, runs[name] = _first_call(contender, case)
-                    record = replace(record, first=seconds)
-                if note:
-                    runs.pop(name, None)
-                records[name] = replace(record, note=note)
+                place, first = (work, name, case.way, case.batch, case.length), None
+                if not (note := self._refusal(work, name, contender, case)):
+                    note, first, call = _first_call(contender, case)
+                    if not note:
+                        runs[name] = call
+                records[name] = Measurement(*place, first=first, note=note)
             best = self._take_turns(runs)
         for name, (seconds, count) in best.items():
             records[name] = replace(records[name], seconds=seconds, runs=count)
@@ -107,10 +106,7 @@ class Stopwatch:
         return list(records.values())
 
     def _take_turns(self, runs: Mapping[str, Call]) -> dict[str, tuple[float, int]]:
-        """(best seconds, number of runs) of each.
-
-        The second call of all tells how many make a group, and is the first turn where that is one.
-        """
+        """(best seconds, runs) of each; the second call of all tells how many make a group."""
         second = {name: call_seconds(run) for name, run in runs.items()}
         groups = {name: max(1, int(SHORTEST / max(second[name], 1e-7))) for name in runs}
         times = {name: [second[name]] if groups[name] == 1 else [] for name in runs}
@@ -169,7 +165,7 @@ def threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No pause for garbage while the call_seconds runs."""
+    """No pause for garbage while calls are timed."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -182,8 +178,4 @@ def _no_collection() -> Iterator[None]:
 
 def memory_of_system(name: str) -> float:
     """Bytes that Linux counts as MemTotal or MemAvailable; a guess where it does not say."""
-    with suppress(OSError):
-        for line in Path("/proc/meminfo").read_text("utf-8").splitlines():
-            if line.startswith(f"{name}:"):
-                return 1024.0 * int(line.split()[1])
-    return 8.0 * 2**30
+    return counted_memory(name) or 8.0 * 2**30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from s4d_torch.bench.contenders import LAYERS, OURS, TRAINING, Build, Make
+from s4d_torch.bench.contenders import LAYERS, OURS, TRAINING, Make
 from s4d_torch.bench.measure import Call, Case, Contender
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
@@ -24,9 +25,6 @@ READ, LEARN = "read", "step"  # what is done with a batch
 TRAINED_LAYERS, STEPPED_LAYERS, CLASSES = 4, 6, 10
 # tasks whose data is read from files and not made; others take their time only once
 READ_TASKS = ("digits", "mnist", "image", "scifar", "fsdd", "sc35", "bidmc-hr", "text")
-
-
-# -- a training step -------------------------------------------------------------------------------
 
 
 class InBlock(nn.Module):
@@ -52,37 +50,30 @@ def _learning(model: nn.Module, loss: Callable[[], Tensor]) -> Call:
     return step
 
 
-def _training_step(make: Make | None) -> Build:
+def _training_step(make: Make | None, case: Case) -> Call:
     """A step with the same model around every layer."""
-
-    def build(case: Case) -> Call:
-        generator = torch.Generator().manual_seed(0)
-        model = SequenceModel(
-            1, CLASSES, case.d_model, TRAINED_LAYERS, d_state=case.d_state, generator=generator
-        )
-        if make is not None:
-            for block in model.blocks:
-                block.layer = InBlock(make(case))
-        u = torch.randn(case.batch, case.length, 1, generator=generator)
-        labels = torch.arange(case.batch) % CLASSES
-        return _learning(model, lambda: cross_entropy(model(u, return_state=False)[0], labels))
-
-    return build
+    generator = torch.Generator().manual_seed(0)
+    model = SequenceModel(
+        1, CLASSES, case.d_model, TRAINED_LAYERS, d_state=case.d_state, generator=generator
+    )
+    if make is not None:
+        for block in model.blocks:
+            block.layer = InBlock(make(case))
+    u = torch.randn(case.batch, case.length, 1, generator=generator)
+    labels = torch.arange(case.batch) % CLASSES
+    return _learning(model, lambda: cross_entropy(model(u, return_state=False)[0], labels))
 
 
 def training_steps() -> dict[str, Contender]:
     return {
         name: Contender(
-            _training_step(None if name == OURS else kind.make),
+            partial(_training_step, None if name == OURS else kind.make),
             lambda case, memory=kind.memory: TRAINED_LAYERS * memory(case),  # type: ignore[misc]
             kind.order,
         )
         for name, kind in LAYERS.items()
         if name != f"{OURS} DSS"
     }
-
-
-# -- one step of a stream --------------------------------------------------------------------------
 
 
 def _stepped_model(case: Case) -> SequenceModel:
@@ -109,20 +100,15 @@ def _stepping(step: Callable[[Tensor, Any], tuple[Tensor, Any]], u: Tensor, stat
     return run
 
 
-def _model_step(compiled: bool) -> Build:
-    def build(case: Case) -> Call:
-        model = _stepped_model(case)
-        step = model.compile_step(case.batch) if compiled else model.step
-        u = torch.full((case.batch, 1), 0.1)
-        return _stepping(step, u, model.initial_state(case.batch))
-
-    return build
+def _model_step(case: Case, *, compiled: bool) -> Call:
+    model = _stepped_model(case)
+    step = model.compile_step(case.batch) if compiled else model.step
+    return _stepping(step, torch.full((case.batch, 1), 0.1), model.initial_state(case.batch))
 
 
 def _stream(case: Case) -> Call:
     """The state stays inside."""
-    stream = _stepped_model(case).compile_step(case.batch)
-    u = torch.full((case.batch, 1), 0.1)
+    stream, u = _stepped_model(case).compile_step(case.batch), torch.full((case.batch, 1), 0.1)
     return lambda: stream.push(u)
 
 
@@ -136,13 +122,10 @@ def _lstm_step(case: Case) -> Call:
 def steps() -> dict[str, Contender]:
     return {
         STREAM: Contender(_stream),
-        COMPILED: Contender(_model_step(compiled=True)),
-        EAGER: Contender(_model_step(compiled=False)),
+        COMPILED: Contender(partial(_model_step, compiled=True)),
+        EAGER: Contender(partial(_model_step, compiled=False)),
         f"nn.LSTM, {STEPPED_LAYERS} layers": Contender(_lstm_step),
     }
-
-
-# -- the reading of data ---------------------------------------------------------------------------
 
 
 def tasks_here() -> list[str]:
@@ -171,9 +154,8 @@ def readers(name: str) -> tuple[Case, dict[str, Contender]]:
         return read
 
     def learning(_: Case) -> Call:
-        model = build_model(config, dataset.signature)
-        batch = dataset.batch(dataset.train, positions[:size])
-        signature = dataset.signature
+        signature, batch = dataset.signature, dataset.batch(dataset.train, positions[:size])
+        model = build_model(config, signature)
         return _learning(model, lambda: loss_sum(call(model, batch), batch.targets, signature))
 
     return case, {f"{name}: {READ}": Contender(reading), f"{name}: {LEARN}": Contender(learning)}

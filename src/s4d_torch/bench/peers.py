@@ -30,7 +30,11 @@ class Convolution(nn.Module, ABC):
 
     def __init__(self, ssm: SSM) -> None:
         super().__init__()
+        A, dt = ssm.A.detach(), ssm.dt.detach()
         self.D = nn.Parameter(ssm.D.detach().clone())
+        self.log_decay = nn.Parameter((-A.real).log().float())
+        self.frequency = nn.Parameter(A.imag.float())
+        self.log_dt = nn.Parameter(dt.log().float())
 
     @abstractmethod
     def kernel(self, length: int) -> Tensor:
@@ -52,10 +56,6 @@ class Listing(Convolution):
     def __init__(self, ssm: SSM, form: str = "exp") -> None:
         super().__init__(ssm)
         self.form = form
-        A = ssm.A.detach()
-        self.log_decay = nn.Parameter((-A.real).log().float())
-        self.frequency = nn.Parameter(A.imag.float())
-        self.log_dt = nn.Parameter(ssm.dt.detach().log().float())
         self.B, self.C = _stored(ssm.B), _stored(ssm.C)
 
     def kernel(self, length: int) -> Tensor:
@@ -90,9 +90,6 @@ class Cauchy(Convolution):
         super().__init__(ssm)
         self.shared = shared
         A, P, B = ssm.A.detach(), ssm.P.detach(), ssm.B.detach()
-        self.log_decay = nn.Parameter((-A.real).log().float())
-        self.frequency = nn.Parameter(A.imag.float())
-        self.log_dt = nn.Parameter(ssm.dt.detach().log().float())
         step = bilinear_low_rank(A, P, B, ssm.dt.detach()[:, None])
         rows = readout(ssm.C.detach())[:, None]  # (H, 1, N)
         rows = rows - rows @ torch.linalg.matrix_power(dense(step), length)

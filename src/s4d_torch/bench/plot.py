@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from s4d_torch._extras import missing_package
 from s4d_torch.bench.contenders import LISTING_FFT, OURS
 from s4d_torch.bench.measure import Measurement
-from s4d_torch.paper.figures.style import BLUE, FAINT, FORMATS, GREEN, INK, ORANGE, RED, STYLE
+from s4d_torch.paper.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = {
-    OURS: BLUE,
-    LISTING_FFT: RED,
-    "nn.LSTM": GREEN,
-    "nn.GRU": "#CC79A7",
-    "nn.TransformerEncoderLayer": ORANGE,
+    OURS: style.BLUE,
+    LISTING_FFT: style.RED,
+    "nn.LSTM": style.GREEN,
+    "nn.GRU": style.PURPLE,
+    "nn.TransformerEncoderLayer": style.ORANGE,
 }
-OTHERS = (INK, FAINT, "#56B4E9")
+OTHERS = (style.INK, style.FAINT, style.SKY)
 LEFT_OUT = (f"{OURS} DSS",)  # its curve is that of S4D
 
 
@@ -35,18 +35,16 @@ def draw(records: Sequence[Measurement], out: Path) -> bool:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_package("pictures", "matplotlib", "plots") from error
-    with rc_context(STYLE):
+    with rc_context(style.STYLE):
         figure = Figure((10, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2)
-        left.set_title("time of a layer, forward and backward")
-        right.set_title("peak memory beyond inputs and parameters")
+        left.set(title="time of a layer, forward and backward", ylabel="seconds")
+        right.set(title="peak memory beyond inputs and parameters", ylabel="MB")
         _lines(left, [(r, r.seconds) for r in curve])
         _lines(right, [(r, None if r.bytes is None else r.bytes / 2**20) for r in curve])
-        left.set_ylabel("seconds")
-        right.set_ylabel("MB")
         left.legend(loc="upper left")
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=130, metadata=FORMATS[out.suffix.lower()])
+        figure.savefig(out, dpi=130, metadata=style.FORMATS[out.suffix.lower()])
     return True
 
 
@@ -56,12 +54,11 @@ def _lines(axes: Axes, points: list[tuple[Measurement, float | None]]) -> None:
         line = [(r.length, y) for r, y in points if r.contender == name and y]
         if not line:
             continue
-        color = COLORS.get(name) or next(others, FAINT)
+        color = COLORS.get(name) or next(others, style.FAINT)
+        lengths, values = zip(*sorted(line), strict=True)
         width = 2.2 if name == OURS else 1.3
-        axes.plot(
-            *zip(*sorted(line), strict=True), color=color, lw=width, marker="o", ms=3, label=name
-        )
+        axes.plot(lengths, values, color=color, lw=width, marker="o", ms=3, label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("length $L$, batch 1")
-    axes.grid(color=FAINT, alpha=0.2, linewidth=0.5)
+    axes.grid(color=style.FAINT, alpha=0.2, linewidth=0.5)

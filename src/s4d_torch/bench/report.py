@@ -34,6 +34,7 @@ TITLES = {
     "curve": "layer against length",
     "import": "in a fresh process",
 }
+OWN = (OURS, f"{OURS} S4", STREAM, COMPILED)
 TARGET_COLUMNS = ("work", "measured", "bar", "aim", "met")
 MET = {"aim": "yes, and the aim", "yes": "yes", "no": "no", "not measured": "not measured"}
 STYLES = {"aim": "bold green", "yes": "green", "no": "red", "not measured": "dim"}
@@ -90,10 +91,9 @@ class BenchReport:
 
 
 def show_time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1 or unit == "us":
-            return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds:.0f} s"
-    raise AssertionError
+    if seconds >= 1:
+        return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds * 1e3 >= 1 else f"{seconds * 1e6:.3g} us"
 
 
 def show_bytes(size: int) -> str:
@@ -153,20 +153,17 @@ def _grid(work: str, way: str, batch: int, records: list[Measurement]) -> RatioT
     lengths = list(dict.fromkeys(r.length for r in records))
     names = list(dict.fromkeys(r.contender for r in records))
     cells = {(r.contender, r.length): r for r in records}
-    rows = []
-    for name in names:
-        row = [(name, "")]
-        for length in lengths:
-            ours = next((cells[n, length] for n in names if _is_ours(n, cells, length)), None)
-            row.append(_cell(cells.get((name, length)), ours))
-        rows.append(row)
+    ours = {
+        length: next((r for n in names if n in OWN and (r := cells.get((n, length)))), None)
+        for length in lengths
+    }
+    rows = [
+        [(name, ""), *(_cell(cells.get((name, length)), ours[length]) for length in lengths)]
+        for name in names
+    ]
     title = ", ".join([TITLES.get(work, work), way, *([f"batch {batch}"] if batch else [])])
     columns = [f"L={length}" if length > 1 else "" for length in lengths]
     return RatioTable(title, columns, rows)
-
-
-def _is_ours(name: str, cells: dict[tuple[str, int], Measurement], length: int) -> bool:
-    return name in (OURS, f"{OURS} S4", STREAM, COMPILED) and (name, length) in cells
 
 
 def _cell(record: Measurement | None, ours: Measurement | None) -> tuple[str, str]:
@@ -216,12 +213,12 @@ def _table(*columns: str) -> Table:
 
 def markdown(report: BenchReport, picture: str | None = None) -> str:
     """The machine, the targets, the picture and all tables, as Markdown."""
-    lines = [*_markdown_machine(report), "", *_markdown_targets(report.verdicts)]
+    lines = [targets_markdown(report).rstrip("\n")]
     if picture is not None:
         lines += ["", f"![Time and peak memory of a layer against length]({picture})"]
     for grid in grids(report.records):
         lines += ["", f"**{grid.title[:1].upper()}{grid.title[1:]}**", ""]
-        rows = [[_markdown_cell(*cell) for cell in row] for row in grid.rows]
+        rows = [[f"{x} ({ratio})" if ratio else x for x, ratio in row] for row in grid.rows]
         lines += _markdown_table(["", *grid.columns], rows)
     if missing := absentees(report.records):
         lines += ["", " ".join(missing)]
@@ -230,32 +227,22 @@ def markdown(report: BenchReport, picture: str | None = None) -> str:
 
 def targets_markdown(report: BenchReport) -> str:
     """The machine and the targets alone."""
-    return "\n".join([*_markdown_machine(report), "", *_markdown_targets(report.verdicts)]) + "\n"
-
-
-def _markdown_machine(report: BenchReport) -> list[str]:
-    m = report.machine
+    m, rows = report.machine, []
+    for target in report.verdicts:
+        worst = f" ({target.where})" if target.where.startswith("worst") else ""
+        rows.append([f"{target.name}{worst}", *target_row(target), MET[target.met]])
     remark = ["**Quick sizes: these numbers say nothing about speed.**", ""]
-    return [
+    lines = [
         *(remark if report.settings.get("quick") else []),
         f"Measured {str(m['date'])[:10]} by `{report.command}`: {m['cpu']}, {m['cores']} cores, "
         f"{m['threads']} threads, {m['instructions']}, {m['sgemm_gflops']:.0f} GFLOP/s in a "
         f"float32 matrix product, s4d-torch {m['s4d_torch']}, torch {m['torch']}, "
         f"numba {m['numba']}, OMP_WAIT_POLICY={m['OMP_WAIT_POLICY']}; float32, "
         f"H={report.settings['d_model']}, N={report.settings['d_state']}.",
+        "",
+        *_markdown_table(TARGET_COLUMNS, rows),
     ]
-
-
-def _markdown_targets(targets: Sequence[TargetResult]) -> list[str]:
-    rows = []
-    for target in targets:
-        worst = f" ({target.where})" if target.where.startswith("worst") else ""
-        rows.append([f"{target.name}{worst}", *target_row(target), MET[target.met]])
-    return _markdown_table(TARGET_COLUMNS, rows)
-
-
-def _markdown_cell(value: str, ratio: str) -> str:
-    return f"{value} ({ratio})" if ratio else value
+    return "\n".join(lines) + "\n"
 
 
 def _markdown_table(header: Sequence[str], rows: list[list[str]]) -> list[str]:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from s4d_torch.bench.contenders import (
-    BACKWARD,
-    CAUCHY,
-    EXPONENTIALS,
-    FORWARD,
-    GIVEN,
-    LISTING_FFT,
-    OURS,
-    POWERS,
-    STEP,
-)
+from s4d_torch.bench import contenders as who
+from s4d_torch.bench.contenders import BACKWARD, FORWARD, LISTING_FFT, OURS, STEP
 from s4d_torch.bench.measure import Measurement
 from s4d_torch.bench.models import COMPILED, EAGER, LEARN, READ, STREAM
 
@@ -68,9 +59,6 @@ def _judge(target: Target, found: Found) -> TargetResult:
         where = f"worst of {len(found)}: {where}"
     bounds = (target.bar, target.aim, target.unit, target.at_most)
     return TargetResult(target.name, value, *bounds, met, where)
-
-
-# -- how values are found --------------------------------------------------------------------------
 
 
 def _ratio(work: str, *rivals: str, ours: tuple[str, ...] = (OURS,), **wanted: str | int) -> Find:
@@ -149,18 +137,18 @@ TARGETS = (
             *(bar, aim, _ratio("kernel", rival, length=length)),
         )
         for length, bar, aim in ((1024, 25, 50), (16384, 80, 200))
-        for form, rival in (("as printed", POWERS), ("with exp (faster)", EXPONENTIALS))
+        for form, rival in (("as printed", who.POWERS), ("with exp (faster)", who.EXPONENTIALS))
     ),
     *(
         Target(
             f"SSM {way}, batch 8, L=16384: rfft with the kernel given / ours",
-            *(bar, aim, _ratio("ssm", GIVEN, way=way, batch=8, length=16384)),
+            *(bar, aim, _ratio("ssm", who.GIVEN, way=way, batch=8, length=16384)),
         )
         for way, bar, aim in ((FORWARD, 2, 4), (BACKWARD, 1.5, 3))
     ),
     Target(
         "SSM at every L, batch 1 and 16, kernel made anew: rfft with the kernel given / ours",
-        *(0.8, 1.3, _ratio("sweep", GIVEN)),
+        *(0.8, 1.3, _ratio("sweep", who.GIVEN)),
     ),
     *(
         Target(
@@ -171,7 +159,7 @@ TARGETS = (
     ),
     Target(
         "S4 (DPLR) layer forward+backward, L=4096: materialised Cauchy + FFT / ours",
-        *(4, 10, _ratio("dplr", CAUCHY, ours=(f"{OURS} S4",), length=4096)),
+        *(4, 10, _ratio("dplr", who.CAUCHY, ours=(f"{OURS} S4",), length=4096)),
     ),
     Target("extra peak memory of SSM forward+backward / size of u", 4, 2, _memory, at_most=True),
     Target("growth, batch 1: time(2L) / time(L)", 2.3, 2.05, _growth, at_most=True),

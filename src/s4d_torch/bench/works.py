@@ -20,11 +20,9 @@ Places = tuple[tuple[int, int], ...]  # (batch, length)
 Races = Iterator[list[Measurement]]
 
 
-def _doubling(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
-    lengths = [first]
-    while lengths[-1] * factor <= last:
-        lengths.append(lengths[-1] * factor)
-    return tuple(lengths)
+def _powers(first: int, last: int, step: int = 1) -> tuple[int, ...]:
+    """2^first to 2^last."""
+    return tuple(2**power for power in range(first, last + 1, step))
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,13 @@ class Sizes:
     d_state: int = 64
     kernel: Places = ((1, 1024), (1, 4096), (1, 16384))
     ssm: Places = ((8, 16384),)
-    sweep: Places = tuple((batch, n) for batch in (1, 16) for n in _doubling(256, 65536))
+    sweep: Places = tuple((batch, n) for batch in (1, 16) for n in _powers(8, 16))
     layer: Places = ((16, 1024), (16, 4096), (4, 16384))
     dplr: Places = ((4, 4096), (16, 4096))
     train: Places = ((16, 1024),)
-    growth: tuple[int, ...] = _doubling(2**14, 2**20)
+    growth: tuple[int, ...] = _powers(14, 20)
     memory: Places = ((8, 16384),)
-    curve: Places = tuple((1, n) for n in _doubling(256, 2**20, 4))
+    curve: Places = tuple((1, n) for n in _powers(8, 20, 2))
     fresh_starts: int = 5
     compile: bool = True
 
@@ -68,15 +66,14 @@ QUICK = Sizes(
     layer=((16, 1024), (4, 16384)),
     dplr=((4, 4096),),
     train=((2, 64),),
-    growth=_doubling(2**12, 2**14),
+    growth=_powers(12, 14),
     memory=((8, 16384),),
     curve=((1, 64), (1, 256)),
     fresh_starts=1,
     compile=False,
 )
 
-Work = Callable[[Sizes, Stopwatch], Races]
-WORKS: Registry[Work] = Registry("work")
+WORKS: Registry[Callable[[Sizes, Stopwatch], Races]] = Registry("work")
 
 
 def run_works(
@@ -109,9 +106,6 @@ def run_works(
     return found
 
 
-# -- races of the same contenders at several places ------------------------------------------------
-
-
 def _races(name: str, ways: tuple[str, ...], who: Callable[[], dict[str, Contender]]) -> None:
     """Register a work that is one race for each place of its sizes, and each way."""
 
@@ -130,13 +124,10 @@ _races("dplr", (BACKWARD,), lambda: contenders.layers(contenders.DPLR_LAYERS))
 _races("train", (TRAINING,), models.training_steps)
 
 
-# -- others ----------------------------------------------------------------------------------------
-
-
 @WORKS.register("loading")
 def reading(sizes: Sizes, watch: Stopwatch) -> Races:
     """Reading a batch beside the step that learns from it, for every task whose data is here."""
-    for name in models.tasks_here()[: 1 if not sizes.compile else None]:
+    for name in models.tasks_here()[: None if sizes.compile else 1]:
         yield watch.race("loading", *models.readers(name))
 
 

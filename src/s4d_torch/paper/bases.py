@@ -23,10 +23,7 @@ def legs_modes(d_state: int) -> Modes:
 
 
 def legs_without_low_rank(d_state: int, count: int, t: Tensor, *, window: float = 0.0) -> Tensor:
-    """The first functions of the basis of ``(A^(N), B/2)``, (count, times).
-
-    With a ``window`` each value is the mean over the time from t to t + window.
-    """
+    """Functions of the basis of ``(A^(N), B/2)``, or means over [t, t + window]; (count, times)."""
     modes = legs_modes(d_state)
     L = modes.Lambda[:, None]
     factor = torch.exp(L * t) * phi1(window * L)
@@ -34,10 +31,7 @@ def legs_without_low_rank(d_state: int, count: int, t: Tensor, *, window: float 
 
 
 def legs_discrete(d_state: int, count: int, dt: float, length: int, rule: str) -> Tensor:
-    """The same basis under a discretisation, divided by dt; (count, length).
-
-    Sample l belongs to the middle of its step, :func:`step_times`.
-    """
+    """The same basis discretised, at :func:`step_times`, divided by dt; (count, length)."""
     modes = legs_modes(d_state)
     step = DISCRETIZATIONS[rule](
         modes.Lambda[None], modes.B[None] / 2, torch.tensor([[dt]], dtype=torch.float64)
@@ -58,10 +52,7 @@ def mean_legs_basis(count: int, t: Tensor, window: float, points: int = 65) -> T
 
 
 def dense_basis(A: Tensor, B: Tensor, dt: float, steps: int, count: int) -> Tensor:
-    """``e^(tA) B`` at t = 0, dt, ..., steps dt by repeated products; (..., count, steps + 1).
-
-    A (..., N, N), B (N,). Only the first ``count`` functions are kept.
-    """
+    """``e^(tA) B`` at t = 0, dt, ... steps dt; A (..., N, N), B (N,) -> (..., count, steps + 1)."""
     step = torch.matrix_exp(A * dt)
     x = B.expand(A.shape[:-1])[..., None]
     values = [x[..., :count, 0]]

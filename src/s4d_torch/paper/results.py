@@ -36,7 +36,7 @@ class Cell:
     def values(self) -> tuple[float, ...]:
         """What the column shows of the finished runs; accuracies in per cent, as in the paper."""
         scale = 100 if self.is_accuracy else 1
-        return tuple(scale * _value(run, self.column) for run in self.finished)
+        return tuple(scale * run.value(self.column.value) for run in self.finished)
 
     @property
     def is_accuracy(self) -> bool:
@@ -69,14 +69,6 @@ class Cell:
         if len(self.values) > 1:
             shown += f" ({statistics.stdev(self.values):.{self.digits}f})"
         return shown
-
-
-def _value(run: Result, column: Column) -> float:
-    if column.value == "test":
-        return run.test
-    if column.value == "validation":
-        return float(run.summary["validation"])
-    return float(run.measured[column.value])
 
 
 @dataclass(frozen=True)
@@ -122,10 +114,7 @@ class Results:
     def read(
         folder: str | Path, scale: str = "tiny", seeds: Sequence[int] | None = None
     ) -> Results:
-        """Read every result file once; damaged ones count as not run.
-
-        Without ``seeds``, those that the results have.
-        """
+        """Read every result file once; damaged ones count as not run. By default all seeds."""
         folder = Path(folder)
         found = {path.stem: read_result(folder, path.stem) for path in folder.glob("*.json")}
         runs = {key: run for key, run in sorted(found.items()) if run is not None}
@@ -161,25 +150,22 @@ class Results:
 
     def in_tables(self) -> list[Result]:
         """The results that a table shows, each once: table by table, seed by seed."""
-        found: dict[str, Result] = {}
-        for table in self.tables.values():
-            for i in range(len(table.seeds)):
-                for row, column in table.recipe.cells():
-                    run = table.cells[row][column.name].runs[i]
-                    if run is not None:
-                        found[run.key] = run
+        found = {
+            run.key: run
+            for table in self.tables.values()
+            for i in range(len(table.seeds))
+            for row, column in table.recipe.cells()
+            if (run := table.cells[row][column.name].runs[i]) is not None
+        }
         return list(found.values())
 
     def progress(self) -> dict[str, TableProgress]:
-        """How far each table is; times are those of one process, by the runs that were made.
-
-        Where there are none, the speed of this machine is measured.
-        """
+        """How far each table is; times of one process, by the runs made or else measured."""
         past = Durations(list(self.runs.values())) or Durations([], seconds_per_mode_step())
         found = {}
         for name, recipe in RECIPES.items():
             wanted = recipe.experiments(self.scale, self.seeds)
             left = [each for each in wanted if each.key not in self.runs]
-            done = len(wanted) - len(left)
-            found[name] = TableProgress(done, len(wanted), sum(map(past.of, left)))
+            seconds = sum(map(past.of, left))
+            found[name] = TableProgress(len(wanted) - len(left), len(wanted), seconds)
         return found

@@ -57,12 +57,6 @@ class Finding:
     rows: Rows
     rule: Rule
 
-    @property
-    def published(self) -> dict[str, dict[str, str]]:
-        """The paper's own numbers for these rows, as printed: by row and column."""
-        printed = RECIPES[self.table].published
-        return {row: printed[row] for group in self.rows for row in group if row in printed}
-
     def decide(self, scores: Scores) -> Verdict:
         """The verdict from what was trained; not decided where its table has no results."""
         if not scores.get(self.table):
@@ -73,10 +67,12 @@ class Finding:
 CLAIMS: Registry[Claim] = Registry("claim")
 
 
-def claim(name: str, statement: str, where: str, *, right: str = "") -> Callable[[Check], Check]:
-    """Register the decorated check as a claim."""
+def claim(where: str, *, right: str = "") -> Callable[[Check], Check]:
+    """Register the decorated check as a claim; its docstring is what the paper says."""
 
     def register(check: Check) -> Check:
+        name = ("erratum-" if right else "") + check.__name__.replace("_", "-")
+        statement = " ".join((check.__doc__ or "").split())
         CLAIMS.register(name, Claim(name, statement, where, check, right))
         return check
 

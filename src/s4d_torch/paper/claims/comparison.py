@@ -30,10 +30,7 @@ Rows = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better the first of two rows is in one column.
-
-    ``error`` is the standard error, with ``freedom`` degrees; None where no row has two seeds.
-    """
+    """How much better the first row is; ``error``, a standard error, is None without two seeds."""
 
     rows: tuple[str, str]
     column: str
@@ -68,10 +65,7 @@ class Evidence:
         return self.scores.get(row, {}).get(column, ())
 
     def columns(self, datasets: Sequence[str] = (), *, first_epoch: bool = False) -> list[Column]:
-        """The columns of trained models, and those after one epoch if asked for.
-
-        Of all datasets or of those named.
-        """
+        """Those of trained models, of all datasets or those named; after one epoch if asked."""
         return [
             column
             for column in self.recipe.columns
@@ -99,23 +93,14 @@ class Evidence:
         spread, freedom = self.spread(column.name)
         error = spread * math.sqrt(1 / len(ours) + 1 / len(theirs)) * abs(scale)
         points = scale * (statistics.fmean(ours) - statistics.fmean(theirs))
-        return Gain(
-            (better, worse),
-            column.name,
-            points,
-            error if freedom else None,
-            freedom,
-            (len(ours), len(theirs)),
-            1.0 if accuracy else PER_CENT,
-        )
+        noise, seeds = (error if freedom else None, freedom), (len(ours), len(theirs))
+        unit = 1.0 if accuracy else PER_CENT
+        return Gain((better, worse), column.name, points, *noise, seeds, unit)
 
 
 def dataset(column: str) -> str:
     """``BIDMC`` of ``BIDMC (HR)``: each of its signals can stand for it."""
     return column.split(",")[0].split(" (")[0]
-
-
-# -- noise -----------------------------------------------------------------------------------------
 
 
 def pooled(rows: Iterable[Sequence[float]]) -> tuple[float, int]:
@@ -156,9 +141,6 @@ def _inside(t: float, freedom: int) -> float:
     if odd:
         return 2 / math.pi * (angle + math.sin(angle) * total)
     return math.sin(angle) * total
-
-
-# -- words -----------------------------------------------------------------------------------------
 
 
 def describe(found: Sequence[Gain]) -> str:

@@ -15,17 +15,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
+from s4d_torch.paper.claims import comparison
 from s4d_torch.paper.claims.claim import Rule, Verdict
-from s4d_torch.paper.claims.comparison import (
-    Evidence,
-    Gain,
-    count_seeds,
-    dataset,
-    describe,
-    noise_of_mean,
-    pooled,
-)
+from s4d_torch.paper.claims.comparison import Evidence, Gain, count_seeds, dataset, describe
 from s4d_torch.paper.recipes import Column
 
 LITTLE = 2.0  # points, "no noticeable difference": as much is no contradiction
@@ -33,9 +27,6 @@ ALIKE = 5.0  # points that a difference and its noise stay within, where rows co
 ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
 GUESS = 50.0  # per cent: what the arena's average counts where a model learned nothing
 NOTHING = Verdict("not decided", "no results to compare")
-
-
-# -- pairs of rows ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +72,8 @@ class Pairwise:
         if no if self.share == 1 else no > yes:
             return Verdict("fails", effect, detail)
         enough = yes == len(found) if self.share == 1 else yes > self.share * len(found)
-        if enough and not (self.everywhere and missing):
-            return Verdict("holds", effect, detail)
-        return Verdict("not decided", effect, detail)
+        holds = enough and not (self.everywhere and missing)
+        return Verdict("holds" if holds else "not decided", effect, detail)
 
 
 class Better(Pairwise):
@@ -118,10 +108,7 @@ class Competitive(Pairwise):
 
 @dataclass(frozen=True)
 class LosesMost(Better):
-    """The models named lose more than any other from the first row of their pair to the second.
-
-    The pairs are those of one dataset, as ``S4-LegS, trained`` and ``S4-LegS, frozen``.
-    """
+    """The models named lose most from the first row of a pair to the second, on one dataset."""
 
     models: tuple[str, ...]
 
@@ -139,17 +126,12 @@ class LosesMost(Better):
             return Verdict("not decided", f"needs {wanted} in both forms, and others")
         spread, freedom = evidence.spread(column.name)
         compared = []
-        for model in self.models:
-            for other in others:
-                (ours, n), (theirs, m) = lost[model], lost[other]
-                # four means make a difference of differences
-                error = spread * math.sqrt(2 / n + 2 / m) if freedom else None
-                rows = (model, other)
-                compared.append(Gain(rows, column.name, ours - theirs, error, freedom, (n, m)))
+        for rows in product(self.models, others):
+            (ours, n), (theirs, m) = (lost[row] for row in rows)
+            # four means make a difference of differences
+            error = spread * math.sqrt(2 / n + 2 / m) if freedom else None
+            compared.append(Gain(rows, column.name, ours - theirs, error, freedom, (n, m)))
         return self.decide(compared, [column])
-
-
-# -- several columns, several rules ----------------------------------------------------------------
 
 
 class AllOf:
@@ -169,10 +151,7 @@ class AllOf:
 
 @dataclass(frozen=True)
 class BetterOnAverage:
-    """The first row is more than ``by`` points better in the mean over all columns.
-
-    What is not run of the second row counts as a guess, as it does in the paper.
-    """
+    """The first row is ``by`` points better in the mean; as in the paper, no run is a guess."""
 
     by: float
 
@@ -204,13 +183,10 @@ class BestWins:
     def __call__(self, evidence: Evidence) -> Verdict:
         ours, theirs = evidence.rows
         columns = evidence.columns(self.datasets)
-        found = [
-            gain
-            for column in columns
-            for gain in evidence.gains(
-                [[_best(evidence, rows, column) for rows in (ours, theirs)]], [column]
-            )
-        ]
+        found: list[Gain] = []
+        for column in columns:
+            best = [_best(evidence, rows, column) for rows in (ours, theirs)]
+            found += evidence.gains([best], [column])
         if len(found) < self.several:
             return NOTHING
         # each is the best of several rows: as many comparisons are made in silence
@@ -230,9 +206,6 @@ def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
     return max(means, key=lambda row: means[row], default=rows[0])
 
 
-# -- against a fixed number of points --------------------------------------------------------------
-
-
 def _on_their_sides(
     values: Mapping[str, Sequence[float]],
     spread: tuple[float, int],
@@ -240,12 +213,9 @@ def _on_their_sides(
     above: Sequence[str],
     words: str,
 ) -> Verdict:
-    """The rows named in ``above`` have a mean above the limit, beyond noise, and the others below.
-
-    ``words`` show the mean and the noise of a row.
-    """
+    """The rows ``above`` have a mean above the limit, beyond noise, and the others below."""
     mean = {row: statistics.fmean(each) for row, each in values.items()}
-    noise = {row: noise_of_mean(len(each), *spread) for row, each in values.items()}
+    noise = {row: comparison.noise_of_mean(len(each), *spread) for row, each in values.items()}
     shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in values)
     effect = "; ".join([count_seeds(map(len, values.values())), *shown])
     clear = [row for row in values if abs(mean[row] - limit) > noise[row]]
@@ -277,10 +247,7 @@ class AboveChance:
 
 @dataclass(frozen=True)
 class LosesLittle:
-    """From the table's first column to its second the first group of rows loses little.
-
-    The second group loses much: more than ``limit`` points.
-    """
+    """From column to column only the second group of rows loses more than ``limit`` points."""
 
     limit: float
 
@@ -292,5 +259,5 @@ class LosesLittle:
                 lost[row] = [before - after for before, after in zip(*both, strict=True)]
         if not all(any(row in lost for row in rows) for rows in evidence.rows):
             return Verdict("not decided", "needs state space models and networks at both rates")
-        words = "{row} loses {mean:.1f} ± {noise:.1f}"
-        return _on_their_sides(lost, pooled(lost.values()), self.limit, evidence.rows[1], words)
+        words, spread = "{row} loses {mean:.1f} ± {noise:.1f}", comparison.pooled(lost.values())
+        return _on_their_sides(lost, spread, self.limit, evidence.rows[1], words)

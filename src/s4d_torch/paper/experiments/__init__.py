@@ -17,19 +17,6 @@ from s4d_torch.paper.experiments.experiment import (
 from s4d_torch.paper.experiments.grid import run_grid
 from s4d_torch.paper.experiments.watch import Watch, grid_view
 
-__all__ = [
-    "ENGINES_OF_GRID",
-    "MEASURES",
-    "Durations",
-    "Experiment",
-    "Result",
-    "Watch",
-    "grid_view",
-    "needed_memory",
-    "read_result",
-    "run_experiment",
-    "run_grid",
-    "run_one",
-    "seconds_per_mode_step",
-    "write_result",
-]
+__all__ = ["ENGINES_OF_GRID", "MEASURES", "Durations", "Experiment", "Result", "Watch"]
+__all__ += ["grid_view", "needed_memory", "read_result", "run_experiment", "run_grid", "run_one"]
+__all__ += ["seconds_per_mode_step", "write_result"]

@@ -15,12 +15,11 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,17 +34,13 @@ from s4d_torch.training.config import Config
 
 # Sequences to learn from, where all of the published data is there.
 SEQUENCES = {
-    "scifar": 45_000,
-    "image": 45_000,
+    **dict.fromkeys(("scifar", "image"), 45_000),
     "sc35": 84_843,
-    "bidmc-hr": 5_556,
-    "bidmc-rr": 5_556,
-    "bidmc-spo2": 5_556,
+    **dict.fromkeys(("bidmc-hr", "bidmc-rr", "bidmc-spo2"), 5_556),
     "listops": 96_000,
     "text": 22_500,
     "retrieval": 147_086,
-    "pathfinder": 160_000,
-    "pathx": 160_000,
+    **dict.fromkeys(("pathfinder", "pathx"), 160_000),
 }
 FEW = 1_000  # of anything else: no table of the paper needs it
 WORDS = 35  # of Speech Commands
@@ -106,10 +101,7 @@ def seconds_per_mode_step(length: int = 1024, batch: int = 8) -> float:
 
 
 class Durations:
-    """How long experiments take: as those of the same size did, or else by their sizes.
-
-    ``rate`` is the seconds of a mode step, if it is known without results.
-    """
+    """How long experiments take: as those of their size did, or ``rate`` seconds a mode step."""
 
     def __init__(self, results: Sequence[Result], rate: float | None = None) -> None:
         self.times: dict[str, list[float]] = {}
@@ -127,8 +119,7 @@ class Durations:
 
     def of(self, experiment: Experiment) -> float:
         """Seconds."""
-        like = self.times.get(self._size(experiment.config.to_json()))
-        if like:
+        if like := self.times.get(self._size(experiment.config.to_json())):
             return median(like)
         if self.rate is None:
             raise ValueError("no result and no rate to judge by")
@@ -137,8 +128,8 @@ class Durations:
     @staticmethod
     def _size(config: Mapping[str, Any]) -> str:
         training = {k: v for k, v in config["training"].items() if k != "seed"}
-        size = [config["task"], config["data"], config["model"], training]
-        size.append(config["method"]["structure"])
+        structure = config["method"]["structure"]
+        size = [config["task"], config["data"], config["model"], training, structure]
         return json.dumps(size, sort_keys=True)
 
 
@@ -146,30 +137,27 @@ class Durations:
 
 PARAMETER_BYTES = 50
 UNKNOWN_LENGTH = 16384
-MEMORY_SHARE = 0.9  # the part of the free memory that a grid takes
 
 
-@dataclass(frozen=True)
-class MemoryCost:
-    """Bytes of the process; tensors (batch, length, d_model) once and for each layer."""
+class MemoryCost(NamedTuple):
+    """Bytes of the process; tensors (batch, length, d_model) once and for each layer.
+
+    Each layer has about ``weights d_model^2 + states d_model d_state`` parameters.
+    """
 
     process: float
     fixed: float
     each: float
-    parameters: Callable[[int, int, int], float]
-    """of width, layers and state size, roughly"""
-
-
-def _convnet_parameters(width: int, layers: int, _: int) -> float:
-    return 25 * layers / 4 * sum((2**stage * width) ** 2 for stage in range(4))
+    weights: float
+    states: float = 0.0
 
 
 COSTS = {
-    "ssm": MemoryCost(0.5e9, 12, 10, lambda h, n, d: n * (2 * h * h + 8 * h * d)),
-    "lstm": MemoryCost(0.4e9, 11, 16, lambda h, n, _: 16 * n * h * h),
-    "transformer": MemoryCost(0.4e9, 16, 28, lambda h, n, _: 12 * n * h * h),
-    "convnet": MemoryCost(0.4e9, 12, 2.5, _convnet_parameters),
-    "resnet": MemoryCost(0.4e9, 9, 0.4, lambda h, n, _: 6 * n * h * h),
+    "ssm": MemoryCost(0.5e9, 12, 10, 2, 8),
+    "lstm": MemoryCost(0.4e9, 11, 16, 16),
+    "transformer": MemoryCost(0.4e9, 16, 28, 12),
+    "convnet": MemoryCost(0.4e9, 12, 2.5, 25 / 4 * (1 + 4 + 16 + 64)),  # stages of growing width
+    "resnet": MemoryCost(0.4e9, 9, 0.4, 6),
 }
 BIDIRECTIONAL = {"ssm": 1.25, "lstm": 2.8}  # times as many tensors
 DPLR = 1.7
@@ -187,22 +175,19 @@ def peak_memory(config: Config, signature: Signature) -> int:
     if model.architecture == "ssm" and config.method.structure == "dplr":
         tensors *= DPLR
     activations = batch * signature.length * model.d_model * width * tensors
-    parameters = cost.parameters(model.d_model, model.n_layers, model.d_state)
+    per_channel = cost.weights * model.d_model + cost.states * model.d_state
+    parameters = model.n_layers * model.d_model * per_channel
     tables = signature.features * model.d_model if signature.tokens else 0
     return round(cost.process + PARAMETER_BYTES * width / 4 * (parameters + tables) + activations)
 
 
 def needed_memory(experiments: Sequence[Experiment], data: DataFolder) -> dict[str, int]:
-    """The peak of each experiment by its key; their data is prepared here, once for all.
-
-    Where data cannot be read, the experiment will say so; until then its length is a guess.
-    """
+    """The peak of each experiment by key; a guess where its data, prepared here, cannot be read."""
     signatures: dict[tuple[str, str], Signature] = {}
     peaks = {}
     for experiment in experiments:
         config = experiment.config
-        shape = (config.task, repr(config.data))
-        if shape not in signatures:
+        if (shape := (config.task, repr(config.data))) not in signatures:
             signatures[shape] = _signature(config, data)
         peaks[experiment.key] = peak_memory(config, signatures[shape])
     return peaks
@@ -235,11 +220,18 @@ def available_memory(
     return min(_of_system(meminfo), _of_container(group))
 
 
-def _of_system(meminfo: Path) -> float:
-    if meminfo.is_file():
-        for line in meminfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
+def counted_memory(name: str, meminfo: Path = Path("/proc/meminfo")) -> float | None:
+    """Bytes that Linux counts as MemTotal or MemAvailable; None where it does not say."""
+    with suppress(OSError):
+        for line in meminfo.read_text("utf-8").splitlines():
+            if line.startswith(f"{name}:"):
                 return 1024.0 * int(line.split()[1])
+    return None
+
+
+def _of_system(meminfo: Path) -> float:
+    if (counted := counted_memory("MemAvailable", meminfo)) is not None:
+        return counted
     try:
         return 0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # others have a half
     except (AttributeError, OSError, ValueError):  # nobody knows, so nobody is held back
@@ -248,24 +240,20 @@ def _of_system(meminfo: Path) -> float:
 
 # Where the two versions of control groups keep limit, use and what of it are droppable files.
 GROUPS = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
-        "total_inactive_file",
-    ),
+    ("memory.", "max", "current", "inactive_file"),
+    ("memory/memory.", "limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
 )
 
 
 def _of_container(group: Path) -> float:
-    for limit, used, stat, droppable in GROUPS:
+    for start, *names, droppable in GROUPS:
+        files = (group / f"{start}{name}" for name in (*names, "stat"))
         try:
-            most, taken, table = ((group / name).read_text("utf-8") for name in (limit, used, stat))
+            most, taken, table = (file.read_text("utf-8") for file in files)
         except OSError:
             continue
         if most.strip() == "max":
             return float("inf")
-        files = dict(line.split() for line in table.splitlines()).get(droppable, "0")
-        return float(int(most) - int(taken) + int(files))
+        free = dict(line.split() for line in table.splitlines()).get(droppable, "0")
+        return float(int(most) - int(taken) + int(free))
     return float("inf")

@@ -6,8 +6,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -15,47 +15,20 @@ from typing import Any
 
 from s4d_torch._extras import missing_package
 from s4d_torch._files import write_atomically
-from s4d_torch._interruption import Interrupted
 from s4d_torch._registry import Registry
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.paper.experiments.cost import needed_memory, too_large
-from s4d_torch.paper.experiments.experiment import (
-    Experiment,
-    Result,
-    read_result,
-    run_experiment,
-    write_result,
-)
-from s4d_torch.paper.experiments.local_workers import Pool, interrupted
-from s4d_torch.paper.experiments.watch import Watch
+from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result, run_experiment
+from s4d_torch.paper.experiments.local_workers import Plan, Pool, interrupted
 from s4d_torch.training.run_folder import CONFIG
 
-
-@dataclass(frozen=True)
-class Plan:
-    """Experiments that have no result yet, in the order in which to start them, and the means."""
-
-    experiments: tuple[Experiment, ...]
-    results: Path
-    data: DataFolder
-    work: Path
-    watch: Watch
-    workers: int | None = None
-    memory: float | None = None
-    """bytes, if the user knows better than the system"""
-    address: str | None = None
-
-
-Engine = Callable[[Plan], None]
-ENGINES_OF_GRID: Registry[Engine] = Registry("engine")
+ENGINES_OF_GRID: Registry[Callable[[Plan], None]] = Registry("engine")
 
 
 @ENGINES_OF_GRID.register("local")
 def local(plan: Plan) -> None:
     """Processes of this machine, one per core unless ``workers`` says otherwise."""
-    needs = needed_memory(plan.experiments, plan.data)
-    pool = Pool(plan.results, plan.data, plan.work, plan.watch, plan.workers, plan.memory)
-    pool.run([(experiment, needs[experiment.key]) for experiment in plan.experiments])
+    Pool(plan).run()
 
 
 # -- Ray -------------------------------------------------------------------------------------------
@@ -92,13 +65,8 @@ def _join(ray: Any, plan: Plan) -> None:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no word to its makers
     memory = None if plan.memory is None else int(plan.memory)
-    ray.init(
-        address="local",
-        num_cpus=plan.workers,
-        _memory=memory,
-        include_dashboard=False,
-        log_to_driver=False,
-    )
+    size = {"num_cpus": plan.workers, "_memory": memory}
+    ray.init(address="local", **size, include_dashboard=False, log_to_driver=False)
 
 
 def _supervise(ray: Any, plan: Plan) -> None:
@@ -119,13 +87,15 @@ def _supervise(ray: Any, plan: Plan) -> None:
         while waiting or pending:
             while waiting and len(pending) < window:
                 experiment = waiting.pop(0)
-                lasting = task.options(
-                    num_cpus=1, memory=needs[experiment.key], max_retries=RETRIES
-                )
+                memory = needs[experiment.key]
+                lasting = task.options(num_cpus=1, memory=memory, max_retries=RETRIES)
                 made = lasting.remote(experiment.to_json(), plan.results, plan.data, plan.work)
                 pending[made] = experiment
             ready, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
-            _note_started(plan, pending, started)
+            for key in {experiment.key for experiment in pending.values()} - started:
+                if (plan.work / key / CONFIG).exists():  # Ray does not say which of many run
+                    started.add(key)
+                    plan.watch.started(key)
             for reference in ready:
                 _conclude(ray, plan, pending.pop(reference), reference)
     except KeyboardInterrupt:
@@ -133,7 +103,7 @@ def _supervise(ray: Any, plan: Plan) -> None:
             ray.cancel(reference)  # arrives as Ctrl-C does: the run saves itself
         if pending:
             ray.wait(list(pending), num_returns=len(pending), timeout=PATIENCE_SECONDS)
-        raise Interrupted(interrupted(plan.work)) from None
+        raise interrupted(plan.work) from None
 
 
 def run_task(described: dict[str, Any], results: Path, data: DataFolder, work: Path) -> str:
@@ -145,21 +115,13 @@ def run_task(described: dict[str, Any], results: Path, data: DataFolder, work: P
     return ""
 
 
-def _note_started(plan: Plan, pending: dict[Any, Experiment], started: set[str]) -> None:
-    """A task that runs has its folder; Ray itself does not say which of many do."""
-    for key in {experiment.key for experiment in pending.values()} - started:
-        if (plan.work / key / CONFIG).exists():
-            started.add(key)
-            plan.watch.started(key)
-
-
 def _conclude(ray: Any, plan: Plan, experiment: Experiment, reference: Any) -> None:
     key = experiment.key
     try:
         reason = ray.get(reference)
     except ray.exceptions.RayError as error:  # lost as often as it may be, or a bug of ours
         reason = str(error).strip()
-        write_result(plan.results, Result(key, experiment.config.to_json(), error=reason))
+        experiment.failed(plan.results, reason)
     result = read_result(plan.results, key)
     if result is None:
         plan.watch.put_back(key, reason or f"no result in {plan.results}; is the folder shared?")
@@ -178,7 +140,7 @@ def slurm(plan: Plan) -> None:
 
 def slurm_script(plan: Plan) -> str:
     """One task of the array for each experiment, which is read from a manifest by its index."""
-    manifest = write_manifest(plan.experiments, plan.results, plan.data, plan.work)
+    manifest = write_manifest(plan)
     needs = needed_memory(plan.experiments, plan.data)
     megabytes = -(-max(needs.values()) // 2**20)
     at_once = "" if plan.workers is None else f"%{plan.workers}"
@@ -201,22 +163,17 @@ exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"
 """
 
 
-def write_manifest(
-    experiments: Sequence[Experiment], results: Path, data: DataFolder, work: Path
-) -> Path:
-    """``work/grid-HASH.json``: the experiments of an array and its folders.
-
-    Named by what is in it: a later grid does not move the indices of one that is running.
-    """
+def write_manifest(plan: Plan) -> Path:
+    """``work/grid-HASH.json``, named by its content: a later grid moves no index of this one."""
     manifest = {
-        "results": str(results),
-        "work": str(work),
-        "data": {"root": str(data.root), "download": data.download, "mirror": data.mirror},
-        "experiments": [experiment.to_json() for experiment in experiments],
+        "results": str(plan.results),
+        "work": str(plan.work),
+        "data": {**asdict(plan.data), "root": str(plan.data.root)},
+        "experiments": [experiment.to_json() for experiment in plan.experiments],
     }
     text = json.dumps(manifest, indent=1) + "\n"
-    path = work / f"grid-{sha256(text.encode()).hexdigest()[:8]}.json"
-    work.mkdir(parents=True, exist_ok=True)
+    path = plan.work / f"grid-{sha256(text.encode()).hexdigest()[:8]}.json"
+    plan.work.mkdir(parents=True, exist_ok=True)
     write_atomically({path: text.encode()})
     return path
 
@@ -232,5 +189,4 @@ def run_one(manifest: Path, index: int) -> Result:
         raise ValueError(f"{manifest} is no manifest of a grid ({error!r})") from error
     if not 0 <= index < len(experiments):
         raise ValueError(f"index must be 0 to {len(experiments) - 1} in {manifest}, got {index}")
-    experiment = Experiment.from_json(experiments[index])
-    return run_experiment(experiment, results, data=data, work=work)
+    return run_experiment(Experiment.from_json(experiments[index]), results, data=data, work=work)

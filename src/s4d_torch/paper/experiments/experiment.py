@@ -7,6 +7,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -43,8 +44,13 @@ class Experiment:
 
     @staticmethod
     def from_json(described: Mapping[str, Any]) -> Experiment:
-        config = Config.from_json(described["config"])
-        return Experiment(config, tuple(described["measures"]))
+        return Experiment(Config.from_json(described["config"]), tuple(described["measures"]))
+
+    def failed(self, results: Path, error: str) -> Result:
+        """Keep an error as the result."""
+        result = Result(self.key, self.config.to_json(), error=error)
+        write_result(results, result)
+        return result
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,11 @@ class Result:
     def test(self) -> float:
         """The test score, in the unit of the task's metric."""
         return float(self.summary["test"][self.summary["metric"]])
+
+    def value(self, name: str) -> float:
+        """``test``, ``validation`` (the best epoch's), or a measure."""
+        scores = {"test": self.test, "validation": self.summary["validation"], **self.measured}
+        return float(scores[name])
 
     def is_whole(self) -> bool:
         """Whether all scores are there that tables and times are made of, as numbers."""
@@ -90,14 +101,11 @@ def result_path(results: Path, key: str) -> Path:
 
 def read_result(results: Path, key: str) -> Result | None:
     """The result of an experiment, if it was run; a damaged file counts as not run."""
-    path = result_path(results, key)
-    if not path.is_file():
-        return None
-    try:
-        found = Result(**json.loads(path.read_text(encoding="utf-8")))
-        return found if found.error is not None or found.is_whole() else None
-    except (ValueError, TypeError, KeyError):
-        return None
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        found = Result(**json.loads(result_path(results, key).read_text(encoding="utf-8")))
+        if found.error is not None or found.is_whole():
+            return found
+    return None
 
 
 def run_experiment(
@@ -114,28 +122,20 @@ def run_experiment(
     error is a result too: it is kept, and can be tried again by removing its file. An experiment
     that another process is running raises ``BlockingIOError``.
     """
-    done = read_result(results, experiment.key)
-    if done is not None:
+    if (done := read_result(results, experiment.key)) is not None:
         return done
-    folder = work / experiment.key
-    described = experiment.config.to_json()
-    began = time.perf_counter()
+    config, folder, began = experiment.config, work / experiment.key, time.perf_counter()
     try:
-        run = train(
-            experiment.config.task, experiment.config, out=folder, data=data, reporter=reporter
-        )
+        run = train(config.task, config, out=folder, data=data, reporter=reporter)
         measured = {name: MEASURES[name](run, data) for name in experiment.measures}
     except BlockingIOError:  # no word on the experiment: its result is on the way elsewhere
         raise
     except Exception as error:
-        trace = traceback.format_exc(limit=-3)
-        failed = Result(experiment.key, described, error=f"{error}\n{trace}")
-        write_result(results, failed)
-        return failed
+        return experiment.failed(results, f"{error}\n{traceback.format_exc(limit=-3)}")
     rows = [{name: float(value) for name, value in row.items()} for row in run.rows]
     summary = {**run.summary, "wall_seconds": round(time.perf_counter() - began, 2)}
     surroundings = {k: v for k, v in environment().items() if k != "command"}
-    result = Result(experiment.key, described, summary, rows, measured, surroundings)
+    result = Result(experiment.key, config.to_json(), summary, rows, measured, surroundings)
     write_result(results, result)
     shutil.rmtree(folder, ignore_errors=True)
     return result

@@ -9,8 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from s4d_torch.data.folder import DataFolder
-from s4d_torch.paper.experiments.engines import ENGINES_OF_GRID, Plan, run_one
+from s4d_torch.paper.experiments.engines import ENGINES_OF_GRID, run_one
 from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result, result_path
+from s4d_torch.paper.experiments.local_workers import Plan
 from s4d_torch.paper.experiments.watch import Watch
 
 __all__ = ["ENGINES_OF_GRID", "interleave", "run_grid", "run_one"]

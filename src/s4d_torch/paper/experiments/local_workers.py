@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
@@ -23,23 +23,33 @@ import torch
 
 from s4d_torch._interruption import Interrupted, ignored_interruptions
 from s4d_torch.data.folder import DataFolder
-from s4d_torch.paper.experiments.cost import MEMORY_SHARE, available_memory, too_large
-from s4d_torch.paper.experiments.experiment import (
-    Experiment,
-    Result,
-    read_result,
-    run_experiment,
-    write_result,
-)
+from s4d_torch.paper.experiments.cost import available_memory, needed_memory, too_large
+from s4d_torch.paper.experiments.experiment import Experiment, read_result, run_experiment
 from s4d_torch.paper.experiments.watch import Watch
 from s4d_torch.training.reporter import Progress, Reporter
 from s4d_torch.training.run import keep_freed_memory
 
+MEMORY_SHARE = 0.9  # the part of the free memory that a grid takes
 ATTEMPTS = 2  # how often an experiment is started whose process dies
 ENDS = ("done", "busy", "stopped")
 REUSE = 1.5  # a process keeps what it once took: one so many times too large is replaced
 REPORT_SECONDS = 1.0
 EXIT_SECONDS = 60.0  # to a worker that should end, before it is killed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Experiments that have no result yet, in the order in which to start them, and the means."""
+
+    experiments: tuple[Experiment, ...]
+    results: Path
+    data: DataFolder
+    work: Path
+    watch: Watch
+    workers: int | None = None
+    memory: float | None = None
+    """bytes, if the user knows better than the system"""
+    address: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,34 +62,25 @@ class Job:
 
 
 class Pool:
-    """Runs jobs in ``workers`` processes, by default one per core."""
+    """Runs the experiments of a plan in ``workers`` processes, by default one per core."""
 
-    def __init__(
-        self,
-        results: Path,
-        data: DataFolder,
-        work: Path,
-        watch: Watch,
-        workers: int | None = None,
-        memory: float | None = None,
-    ) -> None:
-        self.folders = (results, data, work)
-        self.results, self.work, self.watch = results, work, watch
-        self.wanted = workers
-        self.memory = MEMORY_SHARE * available_memory() if memory is None else memory
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.watch = plan, plan.watch
+        self.memory = MEMORY_SHARE * available_memory() if plan.memory is None else plan.memory
         self.size = self.threads = 1
         self.queue: list[Job] = []
         self.workers: list[Worker] = []
 
-    def run(self, experiments: Sequence[tuple[Experiment, float]]) -> None:
-        """All of them, with the bytes each needs; returns when nothing is left to start."""
-        for experiment, memory in experiments:
-            if memory > self.memory:
+    def run(self) -> None:
+        """All of them; returns when nothing is left to start."""
+        needs = needed_memory(self.plan.experiments, self.plan.data)
+        for experiment in self.plan.experiments:
+            if (memory := needs[experiment.key]) > self.memory:
                 self.watch.message(too_large(experiment, memory, self.memory))
             else:
                 self.queue.append(Job(experiment, memory))
         cores = count_cores()
-        self.size = max(1, min(self.wanted or cores, len(self.queue)))
+        self.size = max(1, min(self.plan.workers or cores, len(self.queue)))
         self.threads = max(1, cores // self.size)
         try:
             while self.queue or any(worker.job for worker in self.workers):
@@ -87,7 +88,7 @@ class Pool:
                 self._wait()
         except KeyboardInterrupt:
             self._ask_to_stop()
-            raise Interrupted(interrupted(self.work)) from None
+            raise interrupted(self.plan.work) from None
         finally:
             for worker in self.workers:
                 worker.end()
@@ -104,7 +105,7 @@ class Pool:
                 worker.end()
                 self.workers.remove(worker)
         while len(self.workers) < self.size and (job := self._next()) is not None:
-            worker = Worker(self.folders, self.threads)
+            worker = Worker(self.plan, self.threads)
             self.workers.append(worker)
             self._assign(worker, job)
 
@@ -121,9 +122,9 @@ class Pool:
     # -- what comes back ---------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        by_source: dict[Any, Worker] = {}
-        for worker in self.workers:
-            by_source |= {worker.pipe: worker, worker.process.sentinel: worker}
+        by_source: dict[Any, Worker] = {
+            source: each for each in self.workers for source in (each.pipe, each.process.sentinel)
+        }
         for worker in {by_source[source] for source in wait(list(by_source))}:
             self._receive(worker)
 
@@ -148,12 +149,12 @@ class Pool:
         job, worker.job = worker.job, None
         assert job is not None
         key = job.experiment.key
-        result = read_result(self.results, key) if what == "done" else None
-        printed = self.work / f"{key}.log"
+        result = read_result(self.plan.results, key) if what == "done" else None
+        printed = self.plan.work / f"{key}.log"
         if printed.exists() and (not printed.stat().st_size or (result and not result.error)):
             printed.unlink()
         if result is None:
-            self.watch.put_back(key, content or f"no result in {self.results}")
+            self.watch.put_back(key, content or f"no result in {self.plan.results}")
         else:
             self.watch.ended(result)
 
@@ -179,9 +180,7 @@ class Pool:
             f"its process {why}, and so did the one before. If memory ran out, use fewer workers "
             f"or a smaller batch; what it printed is in {key}.log of the work folder"
         )
-        failed = Result(key, job.experiment.config.to_json(), error=error)
-        write_result(self.results, failed)
-        self.watch.ended(failed)
+        self.watch.ended(job.experiment.failed(self.plan.results, error))
 
     def _ask_to_stop(self) -> None:
         """Let every worker save its run; a second Ctrl-C does not wait for them."""
@@ -199,22 +198,21 @@ class Pool:
 
     def _collect_last(self, worker: Worker) -> None:
         """What a worker that was asked to stop has finished after all."""
-        try:
+        with suppress(EOFError, OSError):
             while worker.job is not None and worker.pipe.poll():
                 what, content = worker.pipe.recv()
                 if what in ENDS:
                     self._conclude(worker, what, content)
-        except (EOFError, OSError):
-            pass
 
 
 class Worker:
     """A process that runs experiments one after another."""
 
-    def __init__(self, folders: tuple[Path, DataFolder, Path], threads: int) -> None:
+    def __init__(self, plan: Plan, threads: int) -> None:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, *folders, threads))
+        given = (theirs, plan.results, plan.data, plan.work, threads)
+        self.process = context.Process(target=serve, args=given)
         self.job: Job | None = None
         self.memory = 0.0
         self.ready = False
@@ -235,8 +233,8 @@ class Worker:
         """Let the process end, after saving what it runs; kill it if it does not."""
         if self.exit_code is not None:
             return
-        if self.job is not None and self.process.is_alive():
-            self.process.terminate()
+        if self.job is not None:
+            self.ask_to_stop()
         self.pipe.close()  # an idle worker ends then
         self.process.join(EXIT_SECONDS)
         if self.process.is_alive():
@@ -249,27 +247,22 @@ class Worker:
 @contextmanager
 def _worker_environment(threads: int) -> Iterator[None]:
     """What a worker inherits: few threads, and no reaction to Ctrl-C until it installs its own."""
-    given = {
-        "OMP_NUM_THREADS": str(threads),
-        "NUMBA_NUM_THREADS": str(threads),
-        "OMP_WAIT_POLICY": "passive",
-    }
-    before = {name: os.environ.get(name) for name in given}
+    given = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads))
+    given["OMP_WAIT_POLICY"] = "passive"
+    before = {name: os.environ[name] for name in given if name in os.environ}
     os.environ.update(given)
     try:
         with ignored_interruptions():
             yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in given:
+            del os.environ[name]
+        os.environ.update(before)
 
 
-def interrupted(work: Path) -> str:
-    """The message for a grid that was stopped by its user."""
-    return (
+def interrupted(work: Path) -> Interrupted:
+    """What to raise where a grid was stopped by its user."""
+    return Interrupted(
         f"the grid was stopped; what ran is saved in {work}. "
         "Run the same command again to go on from there."
     )

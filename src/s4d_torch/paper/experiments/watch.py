@@ -86,13 +86,9 @@ class GridTally(Watch):
 
     def counts(self) -> dict[str, int]:
         failed = sum(result.error is not None for result in self.results.values())
-        left = len(self.experiments) - len(self.results) - len(self.running)
-        return {
-            "done": len(self.results) - failed,
-            "running": len(self.running),
-            "failed": failed,
-            "left": left,
-        }
+        done, running = len(self.results) - failed, len(self.running)
+        left = len(self.experiments) - len(self.results) - running
+        return {"done": done, "running": running, "failed": failed, "left": left}
 
     def seconds_left(self) -> float | None:
         """Of all that runs and waits, if as many go on at a time as now; None before the first."""
@@ -133,9 +129,6 @@ class GridTally(Watch):
 
     def name(self, key: str) -> str:
         return label(self.experiments[key].config.to_json())
-
-
-# -- the views -------------------------------------------------------------------------------------
 
 
 class GridLines(GridTally):
@@ -191,7 +184,12 @@ class GridTable(GridLines):
         """Called from the thread that redraws, hence the copies."""
         running = Table("running", "epoch", "steps", "score", "to go", box=None, pad_edge=False)
         for key, state in list(self.running.items()):
-            running.add_row(Text(self.name(key)), *self._standing(key, state))
+            cells = ["", "starting", "", ""]
+            if (now := state.now) is not None:
+                known = "" if now.score is None else f"{now.score:.4g}"
+                cells = [f"{now.epoch}/{now.epochs}", f"{now.step}/{now.steps}", known]
+                cells.append(duration(now.seconds_left))
+            running.add_row(Text(self.name(key)), *cells)
         best = Table("best so far", "test", "of", box=None, pad_edge=False)
         for task, result in self.best().items():
             best.add_row(Text(task), score(result), Text(label(result.config)))
@@ -199,21 +197,10 @@ class GridTable(GridLines):
         parts += [table for table in (running, best) if table.row_count]
         return Group(*parts)
 
-    def _standing(self, key: str, state: Running) -> list[str]:
-        now = state.now
-        if now is None:
-            return ["", "starting", "", ""]
-        steps = f"{now.step}/{now.steps}"
-        known = "" if now.score is None else f"{now.score:.4g}"
-        return [f"{now.epoch}/{now.epochs}", steps, known, duration(now.seconds_left)]
-
 
 def grid_view(console: Console) -> Watch:
     """The live view if somebody is looking, lines otherwise."""
     return GridTable(console) if console.is_terminal else GridLines(console)
-
-
-# -- words -----------------------------------------------------------------------------------------
 
 
 def label(config: Mapping[str, Any]) -> str:

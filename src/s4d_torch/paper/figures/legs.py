@@ -8,27 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from s4d_torch.paper.bases import (
-    echo_time,
-    legs_discrete,
-    legs_without_low_rank,
-    mean_legs_basis,
-    rms,
-    step_times,
-)
-from s4d_torch.paper.figures.style import (
-    BLUE,
-    DASHES,
-    FAINT,
-    FIGURES,
-    GREEN,
-    INK,
-    ORANGE,
-    RED,
-    SERIES,
-    page,
-    panel_title,
-)
+from s4d_torch.paper import bases
+from s4d_torch.paper.figures import style
 from s4d_torch.ssm.hippo import legs_basis
 
 if TYPE_CHECKING:
@@ -43,20 +24,20 @@ PANELS = (
 )
 
 
-@FIGURES.register("legs")
+@style.FIGURES.register("legs")
 def legs() -> Figure:
     """The basis of LegS (a), and of its normal part with B/2 (b, c, d), at a step of 0.005.
 
     Below each is the difference from LegS. Under ZOH it shrinks with N but stays noisy; the
     bilinear rule (d) leaves none before an echo at t = 3.9.
     """
-    figure = page(5.4, hspace=0.02, wspace=0.04)
+    figure = style.page(5.4, hspace=0.02, wspace=0.04)
     grid = figure.add_gridspec(4, 2, height_ratios=(3, 1, 3, 1))
     length = round(UNTIL / STEP)
-    t = step_times(STEP, length)
+    t = bases.step_times(STEP, length)
     exact = legs_basis(COUNT, t)
     first = figure.add_subplot(grid[:2, 0])
-    panel_title(first, "S4-LegS, closed form", "a")
+    style.panel_title(first, "S4-LegS, closed form", "a")
     _draw_functions(first, t, exact)
     first.legend(loc="upper right", ncols=2, labelspacing=0.25, handlelength=1.6)
     first.set(ylim=(-1.4, 3.1), yticks=(-1, 0, 1, 2, 3), ylabel="$K_n(t)$")
@@ -65,13 +46,13 @@ def legs() -> Figure:
         row, column = 2 * (place // 2), place % 2
         upper = figure.add_subplot(grid[row, column], sharex=first, sharey=first)
         lower = figure.add_subplot(grid[row + 1, column], sharex=first)
-        curves = legs_discrete(N, COUNT, STEP, length, rule)
-        panel_title(upper, title, "abcd"[place])
+        curves = bases.legs_discrete(N, COUNT, STEP, length, rule)
+        style.panel_title(upper, title, "abcd"[place])
         _draw_functions(upper, t, curves)
         _draw_functions(lower, t, curves - exact)
         lower.set(ylim=(-0.36, 0.36), yticks=(-0.3, 0, 0.3), ylabel="difference")
         upper.tick_params(labelbottom=False)
-        text = f"RMS difference {rms(curves - exact):.2g}"
+        text = f"RMS difference {bases.rms(curves - exact):.2g}"
         upper.text(0.98, 0.95, text, transform=upper.transAxes, ha="right", va="top")
         columns[column] += [upper, lower]
     for panels in columns:
@@ -81,8 +62,8 @@ def legs() -> Figure:
 
 
 def _draw_functions(axes: Axes, t: Tensor, curves: Tensor) -> None:
-    axes.axhline(0, color=FAINT, lw=0.5, zorder=0)
-    for n, (curve, color, dash) in enumerate(zip(curves, SERIES, DASHES, strict=True)):
+    axes.axhline(0, color=style.FAINT, lw=0.5, zorder=0)
+    for n, (curve, color, dash) in enumerate(zip(curves, style.SERIES, style.DASHES, strict=True)):
         axes.plot(t, curve, color=color, ls=dash, lw=1.0, label=f"$n={n}$", zorder=3 - 0.1 * n)
 
 
@@ -90,7 +71,7 @@ SIZES = (16, 32, 64, 128, 256, 512, 1024)
 COARSE, GROUP = 0.01, 8
 
 
-@FIGURES.register("convergence")
+@style.FIGURES.register("convergence")
 def convergence() -> Figure:
     """In which sense S4D-LegS approaches LegS, for n = 0 (not in the paper).
 
@@ -98,31 +79,32 @@ def convergence() -> Figure:
     short time. (b) Under the bilinear rule there is next to no error until an echo arrives, later
     for larger N; the triangles show when theory expects it.
     """
-    figure = page(3.0, wspace=0.06)
+    figure = style.page(3.0, wspace=0.06)
     left, right = figure.subplots(1, 2)
-    panel_title(left, "error against state size", "a")
-    styles = ((RED, "o", "-"), (ORANGE, "s", "-"), (BLUE, "D", "-"), (GREEN, "^", "--"))
-    for (name, errors), (color, marker, dash) in zip(_errors().items(), styles, strict=True):
-        left.plot(SIZES, errors, color=color, marker=marker, ms=3.5, ls=dash, label=name)
+    style.panel_title(left, "error against state size", "a")
+    colors = (style.RED, style.ORANGE, style.BLUE, style.GREEN)
+    for (name, errors), color, mark in zip(_errors().items(), colors, "osD^", strict=True):
+        dash = "--" if mark == "^" else "-"
+        left.plot(SIZES, errors, color=color, marker=mark, ms=3.5, ls=dash, label=name)
     left.set_xscale("log", base=2)
     left.set_yscale("log")
     left.set(xlabel="state size $N$", ylabel="RMS error of $K_0$", ylim=(1e-6, 1))
     left.set_xticks(SIZES, [str(N) for N in SIZES])
     left.legend(loc="lower left", labelspacing=0.25)
-    panel_title(right, f"bilinear, $\\Delta={COARSE}$", "b")
-    length = 800
-    t = step_times(COARSE, length)
-    for N, color in zip((128, 256, 512, 1024), (INK, ORANGE, GREEN, BLUE), strict=True):
-        error = (legs_discrete(N, 1, COARSE, length, "bilinear")[0] - torch.exp(-t)).abs()
+    style.panel_title(right, f"bilinear, $\\Delta={COARSE}$", "b")
+    t = bases.step_times(COARSE, 800)
+    colors = (style.INK, style.ORANGE, style.GREEN, style.BLUE)
+    for N, color in zip(SIZES[3:], colors, strict=True):
+        error = (bases.legs_discrete(N, 1, COARSE, len(t), "bilinear")[0] - torch.exp(-t)).abs()
         peaks = error.unflatten(0, (-1, GROUP)).amax(1)
         right.plot(t[GROUP // 2 :: GROUP], peaks, color=color, lw=1.1, label=f"$N={N}$")
-        right.plot(echo_time(N, COARSE), 1.5e-6, color=color, marker="^", ms=6, clip_on=False)
+        right.plot(bases.echo_time(N, COARSE), 1.5e-6, color=color, marker="^", ms=6, clip_on=False)
     right.set_yscale("log")
     right.set(xlabel="time $t$", ylabel="largest $|K_0(t) - e^{-t}|$ nearby")
     right.set(xlim=(0, 8), ylim=(1e-6, 10))
     right.legend(loc="upper right", ncols=2, labelspacing=0.25, handlelength=1.4)
     for axes in (left, right):
-        axes.grid(color=INK, alpha=0.12, linewidth=0.5)
+        axes.grid(color=style.INK, alpha=0.12, linewidth=0.5)
     return figure
 
 
@@ -130,15 +112,15 @@ def convergence() -> Figure:
 def _errors() -> dict[str, list[float]]:
     """RMS error of the first function for each state size, in four senses."""
     t = torch.linspace(0.02, 4, 2001, dtype=torch.float64)
-    middle = step_times(COARSE, 400)
+    middle = bases.step_times(COARSE, 400)
     errors: dict[str, list[float]] = {}
     for N in SIZES:
-        found = {"pointwise": rms(legs_without_low_rank(N, 1, t)[0] - torch.exp(-t))}
+        found = {"pointwise": bases.rms(bases.legs_without_low_rank(N, 1, t)[0] - torch.exp(-t))}
         for window in (0.05, 0.2):
-            mean = legs_without_low_rank(N, 1, t, window=window)
-            found[f"mean over {window}"] = rms(mean - mean_legs_basis(1, t, window))
-        discrete = legs_discrete(N, 1, COARSE, 400, "bilinear")[0]
-        found[f"bilinear, $\\Delta={COARSE}$"] = rms((discrete - torch.exp(-middle))[2:])
+            mean = bases.legs_without_low_rank(N, 1, t, window=window)
+            found[f"mean over {window}"] = bases.rms(mean - bases.mean_legs_basis(1, t, window))
+        discrete = bases.legs_discrete(N, 1, COARSE, 400, "bilinear")[0]
+        found[f"bilinear, $\\Delta={COARSE}$"] = bases.rms((discrete - torch.exp(-middle))[2:])
         for name, error in found.items():
             errors.setdefault(name, []).append(error)
     return errors

@@ -42,9 +42,8 @@ def perturbation() -> Figure:
         _draw_functions(axes, t, curves, [f"$n={n}$" for n in range(COUNT)])
         exponent = math.floor(math.log10(curves.abs().max().item()))
         if exponent > 0:
-            axes.set_title(
-                f"beyond $10^{{{exponent}}}$", loc="right", fontsize=8, fontweight="normal"
-            )
+            beyond = f"beyond $10^{{{exponent}}}$"
+            axes.set_title(beyond, loc="right", fontsize=8, fontweight="normal")
         axes.set(xlabel="time $t$", xlim=(0, STEP * STEPS), ylim=(-4, 4))
         if letter == "a":
             axes.set_ylabel("$K_n(t)$")
@@ -54,9 +53,8 @@ def perturbation() -> Figure:
 
 @cache
 def _perturbed(sigma: float) -> Tensor:
-    return dense_basis(
-        perturbed_legs(sigma, _typical_draw())[0], HIPPO["legs"](D_STATE).B, STEP, STEPS, COUNT
-    )
+    A = perturbed_legs(sigma, _typical_draw())[0]
+    return dense_basis(A, HIPPO["legs"](D_STATE).B, STEP, STEPS, COUNT)
 
 
 @cache

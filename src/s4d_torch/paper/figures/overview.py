@@ -46,8 +46,7 @@ def overview() -> Figure:
     start = diagonal("lin", 2 * len(C), 1)
     functions = basis(start.A[0], start.B[0], t)
     for n, row in enumerate(ROWS):
-        axes = _inset(figure, 3.32, row - 0.24, 1.35, 0.48)
-        _draw_basis(axes, t, functions[n].real, SERIES[n])
+        _draw_basis(_inset(figure, 3.32, row - 0.24, 1.35, 0.48), t, functions[n].real, SERIES[n])
         _write(board, 4.9, row, [("$\\times$ ", INK), (f"$C_{n}$", TRAINED)])
         board.plot([5.09, 5.17, 5.33], [row, row, MIDDLE], color=SERIES[n], lw=1.2, zorder=0)
     _draw_sum(board, 5.37)

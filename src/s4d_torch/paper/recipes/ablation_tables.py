@@ -15,8 +15,6 @@ ABLATION = [
     Column("BIDMC (SpO2)", "bidmc-spo2", "validation"),
 ]
 
-# -- parameterisation ------------------------------------------------------------------------------
-
 TRAINABLE_B = Recipe(
     "trainable-b",
     "Trainable B and how the kernel is computed, with S4D-Inv",
@@ -63,8 +61,6 @@ DISCRETIZATION = Recipe(
     },
 )
 
-# -- initialisation --------------------------------------------------------------------------------
-
 _CHANGES: dict[str, dict[str, Any]] = {
     "": {},
     ", Im x 0.01": {"imag_scale": 0.01},
@@ -78,13 +74,11 @@ _PICTURE = (
     "with. Of BIDMC the paper takes the oxygen saturation (SpO2); the heart rate is our addition."
 )
 _INIT_ROWS = {
-    **{f"S4D-Inv{name}": method(init="inv", **change) for name, change in _CHANGES.items()},
-    **{f"S4D-Lin{name}": method(init="lin", **change) for name, change in _CHANGES.items()},
-    "S4D-Inv2": method(init="inv2"),
-    "S4D-Quad": method(init="quad"),
-    "S4D-Rand": method(init="rand"),
-    "S4D-Real": method(init="real"),
+    f"S4D-{init.capitalize()}{name}": method(init=init, **change)
+    for init in ("inv", "lin")
+    for name, change in _CHANGES.items()
 }
+_INIT_ROWS |= {f"S4D-{x.capitalize()}": method(init=x) for x in ("inv2", "quad", "rand", "real")}
 INITIALIZATION = Recipe(
     "initialization",
     "Where A starts",

@@ -8,8 +8,6 @@ from s4d_torch.paper.recipes.recipe import VARIANTS, Change, Column, Recipe, arc
 from s4d_torch.paper.recipes.scales import ablation, large
 from s4d_torch.training.config import Config
 
-# -- large models ----------------------------------------------------------------------------------
-
 
 def speech_ar(task: str, scale: str) -> Config:
     """The large model; causal and read at its last position."""
@@ -58,8 +56,6 @@ SPEECH_AR = Recipe(
     },
 )
 
-# -- Speech Commands -------------------------------------------------------------------------------
-
 SPEECH_RATES = Recipe(
     "speech-rates",
     "Speech Commands at its own sampling rate, and at half of it without training",
@@ -84,8 +80,6 @@ SPEECH_RATES = Recipe(
     "dt; convolutional networks have nothing to adapt.",
 )
 
-# -- Long Range Arena ------------------------------------------------------------------------------
-
 ARENA = {"ListOps": "listops", "Text": "text", "Retrieval": "retrieval", "Image": "image"}
 ARENA |= {"Pathfinder": "pathfinder", "Path-X": "pathx"}
 LONG_RANGE_ARENA = Recipe(
@@ -108,8 +102,6 @@ LONG_RANGE_ARENA = Recipe(
     "is a run that was not made, as the Transformer on Path-X: attention over 16384 samples.",
     without=frozenset({("Transformer", "Path-X")}),
 )
-
-# -- one choice at a time --------------------------------------------------------------------------
 
 CHOICES: dict[str, Change] = {
     "S4D": method(),

@@ -18,10 +18,7 @@ Change = Callable[[Config], Config]
 
 @dataclass(frozen=True)
 class Column:
-    """What a column shows: a task, and which number of its runs.
-
-    ``value`` is ``test``, ``validation`` (the best epoch's), or the name of a measure.
-    """
+    """A task, and which number of its runs: ``test``, ``validation`` (best epoch) or a measure."""
 
     name: str
     task: str
@@ -68,18 +65,12 @@ class Recipe:
         config = self.rows[row](self.base(column.task, scale))
         config = replace(config, training=replace(config.training, seed=seed))
         measures = {c.value for c in self.columns if c.task == column.task}
-        extra = tuple(sorted(measures - {"test", "validation"}))
-        return Experiment(config, extra)
+        return Experiment(config, tuple(sorted(measures - {"test", "validation"})))
 
     def experiments(self, scale: str, seeds: Sequence[int]) -> list[Experiment]:
         """All runs of the table, each once, seed by seed."""
-        found = {
-            made.key: made
-            for seed in seeds
-            for row, column in self.cells()
-            for made in [self.experiment(row, column, scale, seed)]
-        }
-        return list(found.values())
+        made = select_experiments([self], scale, seeds)
+        return list({experiment.key: experiment for experiment in made}.values())
 
 
 def select_experiments(
@@ -118,9 +109,6 @@ def printed_number(text: str) -> tuple[float, float | None] | None:
     return float(mean), float(deviation) if deviation else None
 
 
-# -- rows ------------------------------------------------------------------------------------------
-
-
 def method(base: str = "s4d", **choices: Any) -> Change:
     """A row of Table 1 with some choices changed; tying, direction and dt stay the base's."""
 
@@ -133,10 +121,7 @@ def method(base: str = "s4d", **choices: Any) -> Change:
 
 
 def architecture(name: str, **published: Any) -> Change:
-    """Another kind of network in the same setting; ``published`` are its own sizes in the paper.
-
-    Where the setting is smaller than the paper's, so is the network: it keeps the setting's sizes.
-    """
+    """Another network, of its ``published`` sizes if the setting has the paper's, else as small."""
 
     def change(config: Config) -> Config:
         paper = TASKS[config.task].paper

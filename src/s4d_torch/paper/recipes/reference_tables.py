@@ -43,15 +43,11 @@ def hyperparameters() -> ReferenceTable:
     for shown, name in HYPERPARAMETERS.items():
         row = TASKS[name].paper
         assert row is not None
-        cells = (
-            *(shown, row.n_layers, row.d_model, row.d_state, NORMS[row.norm], row.prenorm),
-            *(row.dropout, row.lr, row.batch_size, row.epochs, row.weight_decay),
-            f"({row.dt_min}, {row.dt_max})",
-        )
-        rows.append([str(cell) for cell in cells])
-    return ReferenceTable(
-        "Hyper-parameters of the large models", "the appendix's last table", header, rows
-    )
+        cells = [row.n_layers, row.d_model, row.d_state, NORMS[row.norm], row.prenorm, row.dropout]
+        cells += [row.lr, row.batch_size, row.epochs, row.weight_decay]
+        rows.append([shown, *map(str, cells), f"({row.dt_min}, {row.dt_max})"])
+    title = "Hyper-parameters of the large models"
+    return ReferenceTable(title, "the appendix's last table", header, rows)
 
 
 REFERENCE_TABLES = {"methods": choices, "hyperparameters": hyperparameters}

@@ -27,13 +27,8 @@ class Reduction:
     optimizer: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, config: Config) -> Config:
-        return replace(
-            config,
-            data=replace(config.data, **self.data),
-            model=replace(config.model, **self.model),
-            training=replace(config.training, **self.training),
-            optimizer=replace(config.optimizer, **self.optimizer),
-        )
+        changed = {part: replace(getattr(config, part), **how) for part, how in vars(self).items()}
+        return replace(config, **changed)
 
 
 _BIDMC = ("bidmc-hr", "bidmc-rr", "bidmc-spo2")
@@ -131,12 +126,10 @@ def ablation(task: str, scale: str) -> Config:
     scale tiny). What the paper leaves open here (norm, batch size, epochs) is taken from the task's
     large model.
     """
-    known = TASKS[task]
-    row = known.paper
-    assert row is not None
-    causal = task == "sc35"
+    known, causal = TASKS[task], task == "sc35"
+    assert known.paper is not None
     row = replace(
-        row,
+        known.paper,
         n_layers=4,
         d_model=128,
         d_state=64,

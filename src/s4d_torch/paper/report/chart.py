@@ -26,12 +26,9 @@ class Line:
 
 
 def line_chart(
-    lines: Sequence[Line], *, x_label: str, y_label: str, title: str, percent: bool = False
+    lines: Sequence[Line], x_label: str, y_label: str, title: str, *, percent: bool = False
 ) -> str:
-    """An SVG with axes, grid and a line for each of ``lines``; the legend is the page's business.
-
-    Points that are not finite are left out, and break a line in two.
-    """
+    """An SVG of axes, grid and lines; points that are not finite break a line in two."""
     points = [
         (x, y)
         for line in lines
@@ -40,9 +37,9 @@ def line_chart(
     ]
     if not points:
         return f'<p class="empty">{escape(title)}: nothing to draw</p>'
-    whole = all(float(x).is_integer() for x, _ in points)  # as epochs are
-    x_ticks = ticks(min(x for x, _ in points), max(x for x, _ in points), whole=whole)
-    y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
+    xs, ys = zip(*points, strict=True)
+    whole = all(float(x).is_integer() for x in xs)  # as epochs are
+    x_ticks, y_ticks = ticks(min(xs), max(xs), whole=whole), ticks(min(ys), max(ys))
     across = _scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
     up = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
     parts = [
@@ -80,12 +77,10 @@ def legend(names: Sequence[str]) -> str:
 
 def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
     """Round numbers that cover low to high, about ``count`` of them; whole ones if asked for."""
-    span = high - low
-    if span <= 0:
+    if high <= low:
         span = abs(high) or 1.0
         low, high = low - span / 2, high + span / 2
-        span = high - low
-    rough = span / count
+    rough = (high - low) / count
     size = 10.0 ** math.floor(math.log10(rough))
     step = size * next(m for m in (1, 2, 2.5, 5, 10) if m * size >= rough * (1 - 1e-9))
     step = math.ceil(step) if whole else step
@@ -105,9 +100,8 @@ def _path(line: Line, index: int, across, up) -> str:  # type: ignore[no-untyped
             pen = "L"
         else:
             pen = "M"
-    return (
-        f'<path {_style(index)} d="{"".join(commands)}"><title>{escape(line.name)}</title></path>'
-    )
+    name = escape(line.name)
+    return f'<path {_style(index)} d="{"".join(commands)}"><title>{name}</title></path>'
 
 
 def _style(index: int) -> str:

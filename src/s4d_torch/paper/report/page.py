@@ -107,13 +107,8 @@ class Chart:
     """for those who do not see it; by default the caption"""
 
     def html(self) -> str:
-        svg = line_chart(
-            self.lines,
-            x_label=self.x_label,
-            y_label=self.y_label,
-            title=self.title or self.caption,
-            percent=self.percent,
-        )
+        title = self.title or self.caption
+        svg = line_chart(self.lines, self.x_label, self.y_label, title, percent=self.percent)
         return _figure(svg + legend([line.name for line in self.lines]), self.caption)
 
     def markdown(self, folder: Path) -> str:
@@ -148,7 +143,8 @@ class Page:
 
     def html(self) -> str:
         """All in one file: it needs nothing else, and no network."""
-        style, script = (_asset(name) for name in ("page.css", "page.js"))
+        assets = files("s4d_torch.paper.report") / "assets"
+        style, script = ((assets / name).read_text("utf-8") for name in ("page.css", "page.js"))
         headings: list[Heading] = []
         parts: list[str] = []
         for block in self.blocks:
@@ -157,8 +153,7 @@ class Page:
                 headings.append(block)
             parts.append(block.html())
         contents = "".join(
-            f'<li><a href="#{heading.anchor}">{escape(heading.text)}</a></li>'
-            for heading in headings
+            f'<li><a href="#{each.anchor}">{escape(each.text)}</a></li>' for each in headings
         )
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -184,10 +179,6 @@ class Page:
 
 def _figure(content: str, caption: str) -> str:
     return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _asset(name: str) -> str:
-    return files("s4d_torch.paper.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _align(cell: str) -> str:

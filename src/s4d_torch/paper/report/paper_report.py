@@ -12,17 +12,9 @@ from s4d_torch.paper.claims import Claim, judge
 from s4d_torch.paper.experiments.watch import label, outcome
 from s4d_torch.paper.figures import FIGURES, save_figure
 from s4d_torch.paper.recipes import REFERENCE_TABLES, Column, Recipe, describe_reduction
+from s4d_torch.paper.report import page as parts
 from s4d_torch.paper.report.chart import Line
-from s4d_torch.paper.report.page import (
-    Chart,
-    Code,
-    Heading,
-    Page,
-    PageBlock,
-    Paragraph,
-    Picture,
-    Table,
-)
+from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
 from s4d_torch.paper.results import Cell, Results, TableResults
 
 INTRODUCTION = (
@@ -40,10 +32,7 @@ JUDGEMENT = (
 
 
 def write_report(results: Results, out: Path, *, figures: bool = True) -> None:
-    """Write ``report.html``, one self-contained page, and ``report.md`` into the folder ``out``.
-
-    The figures are drawn into it as well, which needs the extra ``plots``.
-    """
+    """Write ``report.html``, one self-contained page, and ``report.md``; figures need ``plots``."""
     pictures = [out / "figures" / f"{name}.png" for name in FIGURES] if figures else []
     for picture in pictures:
         save_figure(picture.stem, picture)
@@ -65,7 +54,7 @@ def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     page.add(*_claim_blocks(results))
     if pictures:
         page.add(Heading("Figures"))
-        page.add(*(Picture(file, _caption(file.stem)) for file in pictures))
+        page.add(*(parts.Picture(file, _caption(file.stem)) for file in pictures))
     page.add(Heading("Machine and commands"), *_machine_blocks(results))
     if empty := [name for name, table in results.tables.items() if not table.filled]:
         page.add(Paragraph(f"Not run at this scale: {', '.join(empty)}."))
@@ -76,9 +65,6 @@ def _caption(figure: str) -> str:
     """What a figure shows, by the description beside its definition."""
     drawn = FIGURES.get(figure)
     return f"{figure}: {' '.join((drawn.__doc__ or '').split())}" if drawn else figure
-
-
-# -- tables ----------------------------------------------------------------------------------------
 
 
 def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
@@ -101,9 +87,8 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
     for column in table.filled:
         if column.value in ("test", "validation"):
             metric, caption = TASKS[column.task].metric, f"{recipe.title}: {column.name}"
-            percent = metric == "accuracy"
-            lines = _curves(table, column, f"validation_{metric}")
-            blocks.append(Chart(lines, "epoch", f"validation {metric}", caption, percent))
+            lines, y = _curves(table, column, f"validation_{metric}"), f"validation {metric}"
+            blocks.append(parts.Chart(lines, "epoch", y, caption, metric == "accuracy"))
     return blocks
 
 
@@ -138,9 +123,6 @@ def _curves(table: TableResults, column: Column, name: str) -> list[Line]:
     return lines
 
 
-# -- claims, machine, commands ---------------------------------------------------------------------
-
-
 def _claim_blocks(results: Results) -> list[PageBlock]:
     rows = []
     for stated, verdict in judge(results):
@@ -158,6 +140,7 @@ def _claim_blocks(results: Results) -> list[PageBlock]:
 def _machine_blocks(results: Results) -> list[PageBlock]:
     runs = results.in_tables()
     done = [run for run in runs if run.error is None]
+    failed = [run for run in runs if run.error is not None]
     hours = sum(run.summary["wall_seconds"] for run in done) / 3600
     machines = {
         f"{run.environment['platform']}, {run.environment['cores']} cores, "
@@ -168,10 +151,6 @@ def _machine_blocks(results: Results) -> list[PageBlock]:
     return [
         Paragraph(f"{len(done)} runs, {hours:.1f} hours of one process in all."),
         *(Paragraph(machine) for machine in sorted(machines)),
-        *(
-            Paragraph(f"{label(run.config)}: {outcome(run)}")
-            for run in runs
-            if run.error is not None
-        ),
-        Code("\n".join(f"s4d paper {do} {options}" for do in ("run all", "report"))),
+        *(Paragraph(f"{label(run.config)}: {outcome(run)}") for run in failed),
+        parts.Code("\n".join(f"s4d paper {do} {options}" for do in ("run all", "report"))),
     ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
-from s4d_torch.paper.claims.rules import MAYBE, OFTEN, Alike, AllOf, Better, Competitive, LosesMost
 from s4d_torch.paper.recipes.ablation_tables import ALL_VARIANTS
 
 LAWS = ("S4D-Inv", "S4D-Lin")
 COUNTERPARTS = (("S4D-LegS", "S4-LegS"), ("S4D-Inv", "S4-LegS"), ("S4D-Lin", "S4-FouT"))
+on_starts = partial(Finding, where="section 5.2, Table 3a", table="initialization")
+on_trainable = partial(Finding, table="trainable")
 
 FINDINGS = (
-    # -- parameterisation (section 5.1) --------------------------------------------------------
     Finding(
         "softmax-or-vandermonde",
         "Whether the kernel is computed with a softmax or a Vandermonde product makes little "
@@ -18,11 +21,8 @@ FINDINGS = (
         "does not make much difference",
         "section 5.1 (i), Tables 2 and 7",
         table="trainable-b",
-        rows=(
-            ("frozen B, softmax", "frozen B, Vandermonde"),
-            ("trained B, softmax", "trained B, Vandermonde"),
-        ),
-        rule=Alike(),
+        rows=[(f"{how} B, softmax", f"{how} B, Vandermonde") for how in ("frozen", "trained")],
+        rule=rules.Alike(),
     ),
     Finding(
         "training-b-helps",
@@ -30,11 +30,8 @@ FINDINGS = (
         "Training B is consistently slightly better",
         "section 5.1 (ii), Tables 2 and 7",
         table="trainable-b",
-        rows=(
-            ("trained B, softmax", "frozen B, softmax"),
-            ("trained B, Vandermonde", "frozen B, Vandermonde"),
-        ),
-        rule=Better(everywhere=True),
+        rows=[(f"trained B, {how}", f"frozen B, {how}") for how in ("softmax", "Vandermonde")],
+        rule=rules.Better(everywhere=True),
     ),
     Finding(
         "bilinear-or-zoh",
@@ -43,7 +40,7 @@ FINDINGS = (
         "section 5.1 (iii), Tables 2 and 8",
         table="discretization",
         rows=[(f"zoh, {part}", f"bilinear, {part}") for part in ("exp", "none", "ReLU")],
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
     Finding(
         "free-real-part",
@@ -52,116 +49,98 @@ FINDINGS = (
         "section 5.1 (iv), Tables 2 and 8",
         table="discretization",
         rows=(("bilinear, none", "bilinear, exp"), ("zoh, none", "zoh, exp")),
-        rule=Better(share=MAYBE),
+        rule=rules.Better(share=rules.MAYBE),
     ),
-    # -- initialisation (section 5.2) ----------------------------------------------------------
-    Finding(
+    on_starts(
         "imaginary-scale",
         "Multiplying all imaginary parts by 0.01 or by 100 substantially reduces performance, on "
         "every dataset.",
         "both changes substantially reduce the performance of S4D in all settings",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[(law, f"{law}, Im x {factor}") for law in LAWS for factor in ("0.01", "100")],
-        rule=Better(everywhere=True),
+        rule=rules.Better(everywhere=True),
     ),
-    Finding(
+    on_starts(
         "random-imaginary",
         "Random imaginary parts on the same law cause a minor degradation.",
         "this small change causes minor degradation in performance",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[(law, f"{law}, random Im") for law in LAWS],
-        rule=Better(),
+        rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "random-real",
         "Random real parts cause a minor but consistent degradation.",
         "this also causes minor but consistent degradation",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[(law, f"{law}, random Re") for law in LAWS],
-        rule=Better(everywhere=True),
+        rule=rules.Better(everywhere=True),
     ),
-    Finding(
+    on_starts(
         "random-both",
         "Random real and imaginary parts together degrade performance further than either alone.",
         "degrades performance even further",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=[
             (f"{law}, random {part}", f"{law}, random Im and Re")
             for law in LAWS
             for part in ("Im", "Re")
         ],
-        rule=Better(),
+        rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "other-laws",
         "S4D-Inv2 and S4D-Quad, with the same range of frequencies as S4D-Inv, are worse: the "
         "distribution counts, not only the range.",
         "not just the range of the eigenvalues but the actual distribution",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=(("S4D-Inv", "S4D-Inv2"), ("S4D-Inv", "S4D-Quad")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "rand-is-poor",
         "S4D-Rand, a random diagonal A, performs poorly.",
         "validates that it performs poorly",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=(("S4D-Inv", "S4D-Rand"), ("S4D-Lin", "S4D-Rand")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
-    Finding(
+    on_starts(
         "real-is-poor",
         "S4D-Real performs poorly, although it has the spectrum of the original S4.",
         "it is not just the diagonalization that matters",
-        "section 5.2, Table 3a",
-        table="initialization",
         rows=(("S4D-Inv", "S4D-Real"), ("S4D-Lin", "S4D-Real")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
-    # -- S4 and S4D (section 5.3) --------------------------------------------------------------
-    Finding(
+    on_trainable(
         "diagonal-is-competitive",
         "Diagonal state matrices are highly competitive with DPLR ones on all ablation datasets.",
         "highly competitive with full DPLR versions",
         "section 5.3, Table 3b",
-        table="trainable",
         rows=[(f"{ours}, trained", f"{theirs}, trained") for ours, theirs in COUNTERPARTS],
-        rule=Competitive(everywhere=True),
+        rule=rules.Competitive(everywhere=True),
     ),
-    Finding(
+    on_trainable(
         "frozen-a-and-b",
         "Freezing A and B is comparable to training them on sCIFAR and BIDMC, and substantially "
         "worse on Speech Commands.",
         "performs comparably ... on sCIFAR and BIDMC, but is substantially worse on SC",
         "section 5.3 (i), Table 3b",
-        table="trainable",
         rows=[(f"{law}, trained", f"{law}, frozen") for law in LAWS],
-        rule=AllOf(
-            Better(datasets=("SC",)), Alike(datasets=("sCIFAR",)), Alike(datasets=("BIDMC",))
+        rule=rules.AllOf(
+            rules.Better(datasets=("SC",)),
+            rules.Alike(datasets=("sCIFAR",)),
+            rules.Alike(datasets=("BIDMC",)),
         ),
     ),
-    Finding(
+    on_trainable(
         "finite-windows-suffer",
         "The methods with a finite window, S4-LegT and S4-FouT, suffer most from a frozen A.",
         "suffer the most when A is frozen",
         "section 5.3 (i), Table 3b",
-        table="trainable",
         rows=[(f"{model}, trained", f"{model}, frozen") for model in ALL_VARIANTS],
-        rule=LosesMost(("S4-LegT", "S4-FouT"), datasets=("SC",)),
+        rule=rules.LosesMost(("S4-LegT", "S4-FouT"), datasets=("SC",)),
     ),
-    Finding(
+    on_trainable(
         "dplr-learns-faster",
         "DPLR is often slightly better than diagonal, after the first epoch and at the end.",
         "often slightly better ... throughout the entire training curve",
         "section 5.3 (ii), Table 3b",
-        table="trainable",
         rows=(("S4-LegS, trained", "S4D-LegS, trained"),),
-        rule=Better(first_epoch=True, share=OFTEN),
+        rule=rules.Better(first_epoch=True, share=rules.OFTEN),
     ),
 )

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
 from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
-from s4d_torch.paper.claims.rules import (
-    ALMOST_ALL,
-    AboveChance,
-    Alike,
-    AllOf,
-    BestWins,
-    Better,
-    BetterOnAverage,
-    Competitive,
-    LosesLittle,
-)
 from s4d_torch.paper.recipes.benchmark_tables import ARENA, CHOICES
 from s4d_torch.paper.recipes.recipe import VARIANTS
 
+on_arena = partial(Finding, where="section 5.3, Table 5", table="lra")
+on_path_x = partial(Finding, table="pathx-ablation")
+
 FINDINGS = (
-    # -- large models and speech (section 5.3, appendix B) ----------------------------------------
     Finding(
         "large-diagonal-is-competitive",
         "With larger models too, S4D is competitive with S4 on the ablation datasets.",
@@ -27,7 +21,7 @@ FINDINGS = (
         "section 5.3, Table 4",
         table="large",
         rows=COUNTERPARTS,
-        rule=Competitive(share=ALMOST_ALL),
+        rule=rules.Competitive(share=rules.ALMOST_ALL),
     ),
     Finding(
         "speech-ar-is-competitive",
@@ -36,7 +30,7 @@ FINDINGS = (
         "section 5.3, Table 4",
         table="speech-ar",
         rows=COUNTERPARTS,
-        rule=Competitive(),
+        rule=rules.Competitive(),
     ),
     Finding(
         "zero-shot-resampling",
@@ -46,7 +40,7 @@ FINDINGS = (
         "appendix B, Table 11",
         table="speech-rates",
         rows=(tuple(VARIANTS), ("ConvNet", "ResNet-18")),
-        rule=LosesLittle(limit=10.0),
+        rule=rules.LosesLittle(limit=10.0),
     ),
     Finding(
         "speech-beats-convnets",
@@ -56,84 +50,70 @@ FINDINGS = (
         "appendix B, Table 11",
         table="speech-rates",
         rows=(("S4D-Inv", "ConvNet"), ("S4D-Inv", "ResNet-18")),
-        rule=AllOf(
-            Competitive(against="ConvNet", datasets=("16000 Hz",)),
-            Better(against="ResNet-18", datasets=("16000 Hz",)),
+        rule=rules.AllOf(
+            rules.Competitive(against="ConvNet", datasets=("16000 Hz",)),
+            rules.Better(against="ResNet-18", datasets=("16000 Hz",)),
         ),
     ),
-    # -- Long Range Arena (section 5.3) --------------------------------------------------------
-    Finding(
+    on_arena(
         "arena-competitive",
         "S4D is highly competitive with S4 on all tasks of the Long Range Arena but Path-X.",
         "highly competitive on all datasets except Path-X",
-        "section 5.3, Table 5",
-        table="lra",
         rows=COUNTERPARTS,
-        rule=Competitive(datasets=tuple(ARENA)[:-1], everywhere=True),  # all but Path-X
+        rule=rules.Competitive(datasets=tuple(ARENA)[:-1], everywhere=True),  # all but Path-X
     ),
-    Finding(
+    on_arena(
         "arena-outperforms",
         "On several tasks of the Long Range Arena some S4D outperforms both S4-LegS and S4-FouT.",
         "outperform the S4 variants on several of them",
-        "section 5.3, Table 5",
-        table="lra",
         rows=(("S4D-LegS", "S4D-Inv", "S4D-Lin"), ("S4-LegS", "S4-FouT")),
-        rule=BestWins(several=2),
+        rule=rules.BestWins(several=2),
     ),
-    Finding(
+    on_arena(
         "arena-beats-transformer",
         "S4D-Inv averages more than 30 points above the Transformer.",
         "more than 30 points better than the original Transformer",
-        "section 5.3, Table 5",
-        table="lra",
         rows=(("S4D-Inv", "Transformer"),),
-        rule=BetterOnAverage(by=30.0),
+        rule=rules.BetterOnAverage(by=30.0),
     ),
-    Finding(
+    on_arena(
         "path-x-needs-the-start",
         "On Path-X S4D-Inv and S4D-LegS are above chance, and S4D-Lin is not.",
         "only S4D-Inv ... achieves above random chance (Table 5: S4D-LegS too)",
-        "section 5.3, Table 5",
-        table="lra",
         rows=(("S4D-Inv", "S4D-LegS"), ("S4D-Lin",)),
-        rule=AboveChance("Path-X", margin=5.0),
+        rule=rules.AboveChance("Path-X", margin=5.0),
     ),
-    # -- Path-X, one choice at a time (section 5.3) --------------------------------------------
-    Finding(
+    on_path_x(
         "path-x-free-real-part",
         "On Path-X too, a real part without a constraint has little benefit.",
         "letting Re(A) be unconstrained has little benefit",
         "section 5.3 (i), Table 6",
-        table="pathx-ablation",
         rows=(("identity Re(A)", "S4D"),),
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
-    Finding(
+    on_path_x(
         "path-x-bilinear-or-zoh",
         "On Path-X too, the bilinear rule and ZOH make no difference.",
         "the bilinear vs. ZOH discretizations make no difference",
         "section 5.3 (ii), Table 6",
-        table="pathx-ablation",
         rows=(("ZOH", "S4D"),),
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
-    Finding(
+    on_path_x(
         "path-x-training-b-helps",
         "On Path-X too, training B helps slightly.",
         "training B helps slightly",
         "section 5.3 (iii), Table 6",
-        table="pathx-ablation",
         rows=(("S4D", "frozen B"),),
-        rule=Better(),
+        rule=rules.Better(),
     ),
-    Finding(
+    on_path_x(
         "path-x-softmax-hurts",
         "On Path-X the softmax of DSS hurts, and DSS as a whole is the worst of the seven.",
         "the softmax normalization of DSS actually hurts performance",
         "section 5.3, Table 6",
-        table="pathx-ablation",
         rows=(("ZOH", "ZOH and softmax"), *((row, "DSS") for row in CHOICES if row != "DSS")),
-        rule=Better(),
+        rule=rules.Better(),
     ),
     Finding(
         "choices-matter-little",
@@ -142,6 +122,6 @@ FINDINGS = (
         "section 5.1; the columns of Table 6 on sCIFAR",
         table="choices",
         rows=[(row, "S4D") for row in CHOICES if row not in ("S4D", "DSS")],
-        rule=Alike(),
+        rule=rules.Alike(),
     ),
 )

@@ -12,11 +12,5 @@ from s4d_torch.paper.claims.theory import model_properties
 from s4d_torch.paper.claims.theory import eigenvalue_laws
 # isort: on
 
-__all__ = [
-    "basis_functions",
-    "eigenvalue_laws",
-    "errata",
-    "kernel_costs",
-    "kernel_identities",
-    "model_properties",
-]
+__all__ = ["basis_functions", "eigenvalue_laws", "errata", "kernel_costs", "kernel_identities"]
+__all__ += ["model_properties"]

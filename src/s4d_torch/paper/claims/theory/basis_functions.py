@@ -6,19 +6,7 @@ import torch
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
-from s4d_torch.paper.bases import (
-    dense_basis,
-    echo_time,
-    fout_without_low_rank,
-    leak,
-    legs_discrete,
-    legs_modes,
-    legs_without_low_rank,
-    mean_legs_basis,
-    perturbed_legs,
-    rms,
-    step_times,
-)
+from s4d_torch.paper import bases
 from s4d_torch.paper.claims.claim import Verdict, claim, judged
 from s4d_torch.ssm.hippo import HIPPO, legs_basis
 
@@ -26,26 +14,20 @@ SIZES = (64, 256, 1024)
 TIMES = torch.linspace(0.02, 4, 2001, dtype=torch.float64)
 
 
-@claim(
-    "legs-closed-form",
-    "The basis of LegS is K_n(t) = L_n(e^-t) e^-t, with L_n the Legendre polynomials that are "
-    "orthonormal on [0, 1].",
-    "Theorem 6 (appendix A.1)",
-)
+@claim("Theorem 6 (appendix A.1)")
 def legs_closed_form() -> Verdict:
+    """The basis of LegS is K_n(t) = L_n(e^-t) e^-t, with L_n the Legendre polynomials that are
+    orthonormal on [0, 1]."""
     hippo = HIPPO["legs"](32)
-    found = dense_basis(hippo.A, hippo.B, 0.05, 80, 32)
+    found = bases.dense_basis(hippo.A, hippo.B, 0.05, 80, 32)
     wanted = legs_basis(32, 0.05 * torch.arange(81, dtype=torch.float64))
     error = (found - wanted).abs().max().item()
     return judged(error < 1e-9, f"largest difference {error:.0e} for 32 functions on 0 <= t <= 4")
 
 
-@claim(
-    "legs-orthonormal",
-    "The functions L_n(e^-t) are a complete orthonormal basis for the measure e^-t.",
-    "Lemma A.1",
-)
+@claim("Lemma A.1")
 def legs_orthonormal() -> Verdict:
+    """The functions L_n(e^-t) are a complete orthonormal basis for the measure e^-t."""
     nodes, weights = (torch.from_numpy(values) for values in leggauss(200))
     x, weights = (nodes + 1) / 2, weights / 2  # x = e^-t turns the measure into dx on [0, 1]
     L = legs_basis(64, -x.log()) / x
@@ -62,17 +44,15 @@ def legs_orthonormal() -> Verdict:
     )
 
 
-@claim(
-    "legs-without-low-rank",
-    "As N grows, the basis of (A^(N), B/2), LegS without its low-rank term, tends to that of LegS.",
-    "Theorem 3 (section 4), Figure 2",
-)
-def legs_limit() -> Verdict:
+@claim("Theorem 3 (section 4), Figure 2")
+def legs_without_low_rank() -> Verdict:
+    """As N grows, the basis of (A^(N), B/2), LegS without its low-rank term, tends to that of
+    LegS."""
     points, means = [], []
     for N in SIZES:
-        points.append(rms(legs_without_low_rank(N, 1, TIMES)[0] - torch.exp(-TIMES)))
-        mean = legs_without_low_rank(N, 1, TIMES, window=0.05)
-        means.append(rms(mean - mean_legs_basis(1, TIMES, 0.05)))
+        points.append(bases.rms(bases.legs_without_low_rank(N, 1, TIMES)[0] - torch.exp(-TIMES)))
+        mean = bases.legs_without_low_rank(N, 1, TIMES, window=0.05)
+        means.append(bases.rms(mean - bases.mean_legs_basis(1, TIMES, 0.05)))
     weakly = means[0] > 3 * means[1] > 9 * means[2]
     pointwise = points[2] < 0.5 * points[0]
     return judged(
@@ -84,13 +64,10 @@ def legs_limit() -> Verdict:
     )
 
 
-@claim(
-    "reconstruction",
-    "In the limit the state gives back the input, u(t) = B^T x(t); this is why the low-rank term "
-    "can be left out.",
-    "proof of Theorem 3 (appendix A.1)",
-)
+@claim("proof of Theorem 3 (appendix A.1)")
 def reconstruction() -> Verdict:
+    """In the limit the state gives back the input, u(t) = B^T x(t); this is why the low-rank term
+    can be left out."""
     missed, worst = [], 0.0
     for N in SIZES[:2]:
         hippo = HIPPO["legs"](N)
@@ -100,9 +77,8 @@ def reconstruction() -> Verdict:
             whole = torch.linalg.solve(turn - hippo.A, B)
             chopped = torch.linalg.solve(turn - hippo.normal, B / 2)
             r = 1 - B @ whole
-            worst = max(worst, abs(r.abs().item() / leak(N, w) - 1))
             gap = (chopped - whole / (1 + r)).norm() / chopped.norm()
-            worst = max(worst, gap.item())
+            worst = max(worst, gap.item(), abs(r.abs().item() / bases.leak(N, w) - 1))
             missed.append(r.abs().item())
     return judged(
         worst < 1e-8 and missed[4] < 0.01,
@@ -113,20 +89,17 @@ def reconstruction() -> Verdict:
     )
 
 
-@claim(
-    "bilinear-smooths",
-    "Under the bilinear rule instead of ZOH the kernel without the low-rank term matches LegS "
-    "exactly as N grows.",
-    "section 4, Figure 2 (d)",
-)
+@claim("section 4, Figure 2 (d)")
 def bilinear_smooths() -> Verdict:
+    """Under the bilinear rule instead of ZOH the kernel without the low-rank term matches LegS
+    exactly as N grows."""
+    exact = torch.exp(-bases.step_times(0.01, 400))
     errors: dict[str, list[float]] = {"bilinear": [], "zoh": []}
-    t = step_times(0.01, 400)
     for rule, found in errors.items():
         for N in SIZES:
-            found.append(rms((legs_discrete(N, 1, 0.01, 400, rule)[0] - torch.exp(-t))[2:]))
+            found.append(bases.rms((bases.legs_discrete(N, 1, 0.01, 400, rule)[0] - exact)[2:]))
     first = _first_difference(256, 0.01), _first_difference(1024, 0.005)
-    told = echo_time(256, 0.01), echo_time(1024, 0.005)
+    told = bases.echo_time(256, 0.01), bases.echo_time(1024, 0.005)
     return judged(
         errors["bilinear"][2] < 5e-5 < errors["zoh"][2],
         f"RMS error on t < 4 at N = 64, 256, 1024 and dt = 0.01: bilinear "
@@ -140,19 +113,16 @@ def bilinear_smooths() -> Verdict:
 def _first_difference(d_state: int, dt: float) -> float:
     """The time at which the bilinear kernel first is off by 0.01."""
     length = round(6 / dt)
-    t = step_times(dt, length)
-    off = (legs_discrete(d_state, 1, dt, length, "bilinear")[0] - torch.exp(-t)).abs() > 0.01
+    t = bases.step_times(dt, length)
+    off = (bases.legs_discrete(d_state, 1, dt, length, "bilinear")[0] - torch.exp(-t)).abs() > 0.01
     return t[off & (t > 5 * dt)][0].item()
 
 
-@claim(
-    "unitary",
-    "A^(N) is unitarily equivalent to A^(D), its diagonal form.",
-    "after Theorem 3 (section 4)",
-)
+@claim("after Theorem 3 (section 4)")
 def unitary() -> Verdict:
+    """A^(N) is unitarily equivalent to A^(D), its diagonal form."""
     N = 256
-    modes = legs_modes(N)
+    modes = bases.legs_modes(N)
     V = torch.cat([modes.V, modes.V.conj()], dim=1)
     Lambda = torch.cat([modes.Lambda, modes.Lambda.conj()])
     identity = (V.mH @ V - torch.eye(N)).abs().max().item()
@@ -164,22 +134,19 @@ def unitary() -> Verdict:
     )
 
 
-@claim(
-    "perturbation-breaks-legs",
-    "Low-rank terms in general cannot be left out: with P P^T for a random P added to LegS, its "
-    "basis looks completely different, and diverges as P grows.",
-    "appendix A.1, Figure 4",
-)
+@claim("appendix A.1, Figure 4")
 def perturbation_breaks_legs() -> Verdict:
+    """Low-rank terms in general cannot be left out: with P P^T for a random P added to LegS, its
+    basis looks completely different, and diverges as P grows."""
     generator = torch.Generator().manual_seed(0)
     draws = torch.randn(100, 64, generator=generator, dtype=torch.float64)
     t = 0.04 * torch.arange(101, dtype=torch.float64)
     wanted = legs_basis(5, t)
     medians, grow = [], []
     for sigma in (0.3, 0.4, 0.5):
-        A = perturbed_legs(sigma, draws)
-        found = dense_basis(A, HIPPO["legs"](64).B, 0.04, 100, 5)
-        errors = (found - wanted).square().mean((1, 2)).sqrt() / rms(wanted)
+        A = bases.perturbed_legs(sigma, draws)
+        found = bases.dense_basis(A, HIPPO["legs"](64).B, 0.04, 100, 5)
+        errors = (found - wanted).square().mean((1, 2)).sqrt() / bases.rms(wanted)
         medians.append(errors.median().item())
         grow.append((torch.linalg.eigvals(A).real.amax(1) > 0).double().mean().item())
     largest = HIPPO["legs"](64).P.max().item()
@@ -192,20 +159,20 @@ def perturbation_breaks_legs() -> Verdict:
     )
 
 
-@claim(
-    "fout-needs-low-rank",
-    "Without its low-rank term FouT does not approximate FouT: the real part of A is 0 and its "
-    "functions oscillate for ever.",
-    "appendix A.1, Figure 5",
-)
+@claim("appendix A.1, Figure 5")
 def fout_needs_low_rank() -> Verdict:
+    """Without its low-rank term FouT does not approximate FouT: the real part of A is 0 and its
+    functions oscillate for ever."""
     hippo = HIPPO["fout"](128)
     t = 0.02 * torch.arange(201, dtype=torch.float64)
-    whole, chopped = dense_basis(hippo.A, hippo.B, 0.02, 200, 6), fout_without_low_rank(128, t, 6)
+    whole, chopped = (
+        bases.dense_basis(hippo.A, hippo.B, 0.02, 200, 6),
+        bases.fout_without_low_rank(128, t, 6),
+    )
     inside, after = (t > 0.05) & (t < 1.9), (t > 2.1) & (t < 3.9)
-    sizes = [rms(x[:, part]) for x in (whole, chopped) for part in (inside, after)]
+    sizes = [bases.rms(x[:, part]) for x in (whole, chopped) for part in (inside, after)]
     real = torch.linalg.eigvals(hippo.normal).real.abs().max().item()
-    half = rms((whole - chopped / 2)[:, inside])
+    half = bases.rms((whole - chopped / 2)[:, inside])
     return judged(
         sizes[1] < 0.02 * sizes[0] and sizes[3] > 0.9 * sizes[2] and real < 1e-9,
         f"RMS in the window and after it: FouT {sizes[0]:.2f}, {sizes[1]:.3f}; without "

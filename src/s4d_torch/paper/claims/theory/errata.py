@@ -17,14 +17,8 @@ from s4d_torch.ssm.hippo import HIPPO, legs_basis
 from s4d_torch.ssm.initialization import diagonal
 
 # The last column of Table 5; the others are in the recipe. A cross, for chance, counts as 50.
-ARENA_AVERAGES = {
-    "S4-LegS": 86.09,
-    "S4-FouT": 77.90,
-    "S4D-LegS": 84.89,
-    "S4D-Inv": 85.50,
-    "S4D-Lin": 78.39,
-    "Transformer": 53.66,
-}
+ARENA_AVERAGES = {"S4-LegS": 86.09, "S4-FouT": 77.90, "Transformer": 53.66}
+ARENA_AVERAGES |= {"S4D-LegS": 84.89, "S4D-Inv": 85.50, "S4D-Lin": 78.39}
 
 
 def _arena(model: str) -> dict[str, float]:
@@ -33,13 +27,9 @@ def _arena(model: str) -> dict[str, float]:
     return {task: (printed_number(cell) or (50.0,))[0] for task, cell in row.items()}
 
 
-@claim(
-    "erratum-listing-kernel",
-    "The listing's kernel is 2 Re((B C) @ dA^l).",
-    "NumPy listing (section 3.4)",
-    right="2 Re((dB C) @ dA^l), with the discretised B",
-)
+@claim("NumPy listing (section 3.4)", right="2 Re((dB C) @ dA^l), with the discretised B")
 def listing_kernel() -> Verdict:
+    """The listing's kernel is 2 Re((B C) @ dA^l)."""
     rng = np.random.default_rng(0)
     factors = []
     for dt in (0.1, 0.01, 0.001):
@@ -53,13 +43,9 @@ def listing_kernel() -> Verdict:
     return judged(max(factors) < 1.1, f"too large by a factor of {shown} at dt = 0.1, 0.01, 0.001")
 
 
-@claim(
-    "erratum-listing-parameters",
-    "The listing draws C as randn(N//2) + 1j*randn(N).",
-    "NumPy listing (section 3.4)",
-    right="randn(N//2) + 1j*randn(N//2)",
-)
+@claim("NumPy listing (section 3.4)", right="randn(N//2) + 1j*randn(N//2)")
 def listing_parameters() -> Verdict:
+    """The listing draws C as randn(N//2) + 1j*randn(N)."""
     rng = np.random.default_rng(0)
     try:
         rng.standard_normal(32) + 1j * rng.standard_normal(64)
@@ -68,13 +54,9 @@ def listing_parameters() -> Verdict:
     return judged(True, "the sum has a shape")
 
 
-@claim(
-    "erratum-listing-forward",
-    "The listing's forward pass returns ifft(K_f u_f).",
-    "NumPy listing (section 3.4)",
-    right="its real part, or irfft of rfft",
-)
+@claim("NumPy listing (section 3.4)", right="its real part, or irfft of rfft")
 def listing_forward() -> Verdict:
+    """The listing's forward pass returns ifft(K_f u_f)."""
     rng = np.random.default_rng(0)
     K, u = rng.standard_normal(500), rng.standard_normal(500)
     y = np.fft.ifft(np.fft.fft(K, n=1000) * np.fft.fft(u, n=1000), n=1000)[:500]
@@ -86,21 +68,16 @@ def listing_forward() -> Verdict:
     )
 
 
-@claim(
-    "erratum-normal-form",
-    "A^(N)_nk = -(n+1/2)^(1/2) (k+1/2)^(1/2) for n < k, as for n > k.",
-    "equation (5) (section 2)",
-    right="+(n+1/2)^(1/2) (k+1/2)^(1/2) for n < k",
-)
+@claim("equation (5) (section 2)", right="+(n+1/2)^(1/2) (k+1/2)^(1/2) for n < k")
 def normal_form() -> Verdict:
+    """A^(N)_nk = -(n+1/2)^(1/2) (k+1/2)^(1/2) for n < k, as for n > k."""
     N = 64
     hippo = HIPPO["legs"](N)
     root = (torch.arange(N, dtype=torch.float64) + 0.5).sqrt()
     outer = torch.outer(root, root)
     printed = -outer + torch.diag(outer.diagonal() - 0.5)
-    off = [
-        (A - hippo.normal).abs().max().item() for A in (printed, printed.tril() - printed.triu(1))
-    ]
+    right = printed.tril() - printed.triu(1)
+    off = [(A - hippo.normal).abs().max().item() for A in (printed, right)]
     frequency = torch.linalg.eigvals(printed).imag.abs().max().item()
     lowest, highest = torch.linalg.eigvalsh(printed)[[0, -1]].tolist()
     return judged(
@@ -112,13 +89,9 @@ def normal_form() -> Verdict:
     )
 
 
-@claim(
-    "erratum-quad",
-    "S4D-Quad is A_n = (1/pi) (1+2n)^2.",
-    "section 5.2",
-    right="A_n = -1/2 + i (1/pi) (1+2n)^2",
-)
+@claim("section 5.2", right="A_n = -1/2 + i (1/pi) (1+2n)^2")
 def quad() -> Verdict:
+    """S4D-Quad is A_n = (1/pi) (1+2n)^2."""
     printed = (1 + 2 * 31) ** 2 / math.pi
     return judged(
         printed < 0,
@@ -127,13 +100,9 @@ def quad() -> Verdict:
     )
 
 
-@claim(
-    "erratum-random-imaginary",
-    "A random imaginary part takes u ~ N U[0, 1] in place of n, and for Lin is pi u N.",
-    "section 5.2",
-    right="u ~ (N/2) U[0, 1], since N/2 modes are kept, and for Lin pi u",
-)
+@claim("section 5.2", right="u ~ (N/2) U[0, 1], since N/2 modes are kept, and for Lin pi u")
 def random_imaginary() -> Verdict:
+    """A random imaginary part takes u ~ N U[0, 1] in place of n, and for Lin is pi u N."""
     N = 64
     u = N * torch.rand(100_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     negative = (N / (2 * u + 1) < 1).double().mean().item()
@@ -147,24 +116,16 @@ def random_imaginary() -> Verdict:
     )
 
 
-@claim(
-    "erratum-conjecture-constant",
-    "Im(A)_0 tends to N^2/pi + c with c = +0.5236.",
-    "Conjecture 5 (section 4)",
-    right="c = -pi/6 = -0.5236",
-)
+@claim("Conjecture 5 (section 4)", right="c = -pi/6 = -0.5236")
 def conjecture_constant() -> Verdict:
+    """Im(A)_0 tends to N^2/pi + c with c = +0.5236."""
     c = legs_modes(1024).Lambda.imag.max().item() - 1024**2 / math.pi
     return judged(abs(c - 0.5236) < 0.01, f"c = {c:.7f} at N = 1024: the other sign")
 
 
-@claim(
-    "erratum-caption",
-    "In the figure of the basis it is panel (c) that shows the bilinear rule matching LegS.",
-    "caption of Figure 2",
-    right="panel (d)",
-)
+@claim("caption of Figure 2", right="panel (d)")
 def caption() -> Verdict:
+    """In the figure of the basis it is panel (c) that shows the bilinear rule matching LegS."""
     t = step_times(0.005, 700)
     errors = [
         rms(legs_discrete(1024, 5, 0.005, 700, rule) - legs_basis(5, t))
@@ -177,13 +138,9 @@ def caption() -> Verdict:
     )
 
 
-@claim(
-    "erratum-background-basis",
-    "The basis kernels of LegS have closed forms L_n(e^-t).",
-    "section 2",
-    right="L_n(e^-t) e^-t, as in Theorem 6",
-)
+@claim("section 2", right="L_n(e^-t) e^-t, as in Theorem 6")
 def background_basis() -> Verdict:
+    """The basis kernels of LegS have closed forms L_n(e^-t)."""
     t = torch.tensor([1.0, 4.0], dtype=torch.float64)
     hippo = HIPPO["legs"](8)
     found = torch.stack([torch.matrix_exp(hippo.A * s) @ hippo.B for s in t], dim=-1)
@@ -195,12 +152,11 @@ def background_basis() -> Verdict:
 
 
 @claim(
-    "erratum-endpoint",
-    "K_n(0) = L_n(0) = (2n+1)^(1/2), and the K_n are orthonormal for the measure e^-t.",
     "proof of Theorem 3 (appendix A.1)",
     right="K_n(0) = L_n(1), since e^-0 = 1; the L_n(e^-t) are orthonormal",
 )
 def endpoint() -> Verdict:
+    """K_n(0) = L_n(0) = (2n+1)^(1/2), and the K_n are orthonormal for the measure e^-t."""
     late = 30.0
     both = legs_basis(2, torch.tensor([0.0, late], dtype=torch.float64))[1]
     at_one, at_zero = both[0].item(), both[1].item() * math.exp(late)  # x = e^-t is 1, and 0
@@ -213,13 +169,9 @@ def endpoint() -> Verdict:
     )
 
 
-@claim(
-    "erratum-largest-lin",
-    "The largest imaginary part of S4D-Lin is pi N.",
-    "section 5.2",
-    right="pi (N/2 - 1), since N/2 modes are kept",
-)
+@claim("section 5.2", right="pi (N/2 - 1), since N/2 modes are kept")
 def largest_lin() -> Verdict:
+    """The largest imaginary part of S4D-Lin is pi N."""
     N = 64
     largest = diagonal("lin", N, 1).A.imag.max().item()
     return judged(
@@ -229,25 +181,18 @@ def largest_lin() -> Verdict:
     )
 
 
-@claim(
-    "erratum-path-x",
-    "On Path-X only S4D-Inv achieves above random chance.",
-    "section 5.3",
-    right="the table beside it has S4D-LegS at 91.95 too",
-)
+@claim("section 5.3", right="the table beside it has S4D-LegS at 91.95 too")
 def path_x() -> Verdict:
+    """On Path-X only S4D-Inv achieves above random chance."""
     models = [model for model in ARENA_AVERAGES if model.startswith("S4D")]
     above = {model: _arena(model)["Path-X"] for model in models if _arena(model)["Path-X"] > 50}
     shown = ", ".join(f"{model} {score:.2f}" for model, score in above.items())
     return judged(list(above) == ["S4D-Inv"], f"in Table 5: {shown}")
 
 
-@claim(
-    "arena-averages",
-    "On the Long Range Arena S4D averages 85%, more than 30 points above the Transformer.",
-    "abstract and section 5.3, Table 5",
-)
+@claim("abstract and section 5.3, Table 5")
 def arena_averages() -> Verdict:
+    """On the Long Range Arena S4D averages 85%, more than 30 points above the Transformer."""
     off = max(
         abs(sum(_arena(model).values()) / 6 - average) for model, average in ARENA_AVERAGES.items()
     )

@@ -20,8 +20,6 @@ from s4d_torch.ssm.initialization import output_matrix
 from s4d_torch.ssm.kernel import dense, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
 
-# -- counting --------------------------------------------------------------------------------------
-
 
 class KernelCost(NamedTuple):
     """``bytes`` alive at the peak, beyond what was there before; ``numbers`` computed in all."""
@@ -31,10 +29,7 @@ class KernelCost(NamedTuple):
 
 
 def cost(run: Callable[[], object]) -> KernelCost:
-    """The cost of the tensors that ``run`` makes, the same on every machine.
-
-    What an operator allocates and frees within itself is not seen.
-    """
+    """The cost of the tensors that ``run`` makes; not of those within an operator."""
     with _CostCounter() as counter:
         result = run()
     del result
@@ -69,9 +64,6 @@ def _tensors(values: Any) -> list[Tensor]:
     return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 
-# -- kernels, mode by mode -------------------------------------------------------------------------
-
-
 def vandermonde_by_modes(weights: Tensor, A_bar: Tensor, length: int) -> Tensor:
     """``sum_n w_n A_bar_n^l`` without a matrix, one mode after the other; weights, A_bar (N,)."""
     steps = torch.arange(length)
@@ -82,11 +74,7 @@ def vandermonde_by_modes(weights: Tensor, A_bar: Tensor, length: int) -> Tensor:
 
 
 def cauchy_by_modes(system: Sequence[Tensor], dt: float, length: int) -> Tensor:
-    """S4's kernel for ``diag(A) - P P*`` in the same way: four sums over the modes.
-
-    The system is A, P, B and the transformed ``C (I + A_bar^L)``, which S4 stores as its
-    parameter, all (N,).
-    """
+    """S4's kernel for ``diag(A) - P P*`` alike, of A, P, B and ``C (I + A_bar^L)``, all (N,)."""
     A, P, B, C = system
     angle = torch.pi / length * (2 * torch.arange(length, dtype=torch.float64) + 1)
     z = torch.polar(torch.ones_like(angle), angle)
@@ -141,13 +129,10 @@ def _growth() -> tuple[dict[str, KernelCost], dict[str, KernelCost], dict[str, K
     return _costs(64, 2048), _costs(128, 2048), _costs(64, 4096)
 
 
-@claim(
-    "matrix-memory",
-    "With the Vandermonde matrix in memory the kernel takes O(NL) space; summed without it, "
-    "O(NL) operations but O(N + L) space.",
-    "section 3.2",
-)
+@claim("section 3.2")
 def matrix_memory() -> Verdict:
+    """With the Vandermonde matrix in memory the kernel takes O(NL) space; summed without it, O(NL)
+    operations but O(N + L) space."""
     base, twice_N, twice_L = _growth()
     grow = {
         name: (twice_N[name].bytes / base[name].bytes, twice_L[name].bytes / base[name].bytes)
@@ -166,24 +151,19 @@ def matrix_memory() -> Verdict:
     )
 
 
-@claim(
-    "complexity-of-dplr",
-    "Computing the kernel of a diagonal SSM takes the same time and space as that of a DPLR one.",
-    "Proposition 1 (section 3.2)",
-)
+@claim("Proposition 1 (section 3.2)")
 def complexity_of_dplr() -> Verdict:
+    """Computing the kernel of a diagonal SSM takes the same time and space as that of a DPLR
+    one."""
     dplr, kernel = _low_rank(64, 256)
     error = largest_off(cauchy_by_modes(dplr, 0.01, 256).real, kernel)
     base, twice_N, twice_L = _growth()
-    growth = {
-        name: [
-            getattr(other[name], what) / getattr(base[name], what)
-            for other in (twice_N, twice_L)
-            for what in ("numbers", "bytes")
-        ]
-        for name in ("modes", "dplr")
-    }
-    alike = all(abs(a / b - 1) < 0.1 for a, b in zip(growth["modes"], growth["dplr"], strict=True))
+
+    def growth(name: str) -> list[float]:
+        grown = (*twice_N[name], *twice_L[name])
+        return [new / old for new, old in zip(grown, 2 * base[name], strict=True)]
+
+    alike = all(abs(a / b - 1) < 0.1 for a, b in zip(growth("modes"), growth("dplr"), strict=True))
     work = base["dplr"].numbers / base["modes"].numbers
     space = base["dplr"].bytes / base["modes"].bytes
     return judged(
@@ -195,12 +175,9 @@ def complexity_of_dplr() -> Verdict:
     )
 
 
-@claim(
-    "dss-memory",
-    "The softmax of DSS, as published, uses O(N) times more memory than S4 or S4D need.",
-    "section 3.4",
-)
+@claim("section 3.4")
 def dss_memory() -> Verdict:
+    """The softmax of DSS, as published, uses O(N) times more memory than S4 or S4D need."""
     base, twice_N, _ = _growth()
     ratio = base["softmax"].bytes / base["modes"].bytes
     more = twice_N["softmax"].bytes / twice_N["modes"].bytes / ratio

@@ -26,13 +26,10 @@ def largest_off(found: Tensor, wanted: Tensor) -> float:
     return ((found - wanted).abs().max() / wanted.abs().max()).item()
 
 
-@claim(
-    "kernel-is-vandermonde",
-    "The kernel (C B_bar, C A_bar B_bar, ...) of a diagonal SSM is the product of (B_bar C) with a "
-    "Vandermonde matrix; with conjugate pairs, twice its real part.",
-    "sections 3.2 and 3.3, equation (7)",
-)
+@claim("sections 3.2 and 3.3, equation (7)")
 def kernel_is_vandermonde() -> Verdict:
+    """The kernel (C B_bar, C A_bar B_bar, ...) of a diagonal SSM is the product of (B_bar C) with a
+    Vandermonde matrix; with conjugate pairs, twice its real part."""
     A, B, C = parameters("inv")
     step = bilinear(A, B, DT)
     K = vandermonde(step, C, 500)[0]
@@ -51,8 +48,9 @@ def kernel_is_vandermonde() -> Verdict:
     )
 
 
-@claim("two-lines", "With ZOH the whole kernel is two lines of code.", "Figure 1 and section 3.4")
+@claim("Figure 1 and section 3.4")
 def two_lines() -> Verdict:
+    """With ZOH the whole kernel is two lines of code."""
     A, B, C = parameters("inv")
     names = {"exp": torch.exp, "arange": torch.arange, "dt": DT[0], "L": 500}
     names |= {"A": A[0], "B": B[0], "C": C[0]}
@@ -63,13 +61,10 @@ def two_lines() -> Verdict:
     return judged(error < 1e-11, f"the two lines equal our kernel to {error:.0e}")
 
 
-@claim(
-    "softmax-is-row-normalized",
-    "The softmax of DSS is the ZOH Vandermonde kernel with each row of the matrix divided by its "
-    "sum, and so depends on the length L.",
-    "section 3.4",
-)
+@claim("section 3.4")
 def softmax_is_row_normalized() -> Verdict:
+    """The softmax of DSS is the ZOH Vandermonde kernel with each row of the matrix divided by its
+    sum, and so depends on the length L."""
     A, B, C = parameters("inv")
     L = 500
     K = softmax(zoh(A, B, DT), C, A * DT * L, L)[0]
@@ -86,12 +81,9 @@ def softmax_is_row_normalized() -> Verdict:
     )
 
 
-@claim(
-    "masked-s4-is-s4d",
-    "S4D computes exactly the kernel of S4 (Cauchy) with its low-rank term set to 0.",
-    "sections 3.4 and 5.1",
-)
+@claim("sections 3.4 and 5.1")
 def masked_s4_is_s4d() -> Verdict:
+    """S4D computes exactly the kernel of S4 (Cauchy) with its low-rank term set to 0."""
     A, B, C = parameters("legs")
     P = torch.zeros_like(A)[:, None]
     with torch.no_grad():  # nothing to compute again in a backward pass
@@ -105,13 +97,10 @@ def masked_s4_is_s4d() -> Verdict:
     )
 
 
-@claim(
-    "only-the-product-counts",
-    "The kernel depends on B and C only through their product, so freezing B = 1 is the same as "
-    "DSS's single parameter W.",
-    "section 3.3",
-)
+@claim("section 3.3")
 def only_the_product_counts() -> Verdict:
+    """The kernel depends on B and C only through their product, so freezing B = 1 is the same as
+    DSS's single parameter W."""
     A, _, C = parameters("inv")
     B = output_matrix((1, A.shape[1]), generator=Generator().manual_seed(1))
     error = 0.0
@@ -122,12 +111,9 @@ def only_the_product_counts() -> Verdict:
     return judged(error < 1e-11, f"equal to {error:.0e} under both rules")
 
 
-@claim(
-    "positive-real-part",
-    "The kernel blows up if any eigenvalue has a positive real part.",
-    "section 3.3",
-)
+@claim("section 3.3")
 def positive_real_part() -> Verdict:
+    """The kernel blows up if any eigenvalue has a positive real part."""
     A, B, C = parameters("lin")
     sizes = []
     for shift in (0.0, 1.0):  # the last mode moves from -1/2 to +1/2

@@ -10,12 +10,10 @@ from s4d_torch.paper.claims.claim import Verdict, claim, judged
 from s4d_torch.ssm.hippo import HIPPO
 
 
-@claim(
-    "diagonalizable-is-dense",
-    "Almost all matrices can be diagonalised: those that can are dense, the others have measure 0.",
-    "Proposition 2 (section 4)",
-)
+@claim("Proposition 2 (section 4)")
 def diagonalizable_is_dense() -> Verdict:
+    """Almost all matrices can be diagonalised: those that can are dense, the others have measure
+    0."""
     generator = torch.Generator().manual_seed(0)
     draws = torch.randn(500, 16, 16, generator=generator, dtype=torch.float64)
     values, V = torch.linalg.eig(draws)
@@ -32,12 +30,9 @@ def diagonalizable_is_dense() -> Verdict:
     )
 
 
-@claim(
-    "equivalent-systems",
-    "(V^-1 A V, V^-1 B, C V) is the same map from u to y as (A, B, C).",
-    "section 4",
-)
+@claim("section 4")
 def equivalent_systems() -> Verdict:
+    """(V^-1 A V, V^-1 B, C V) is the same map from u to y as (A, B, C)."""
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(16, 16, generator=generator, dtype=torch.float64) / 4 - torch.eye(16)
     B, C = torch.randn(2, 16, generator=generator, dtype=torch.float64)
@@ -50,13 +45,10 @@ def equivalent_systems() -> Verdict:
     return judged(error < 1e-10, f"a random system and its diagonal form agree to {error:.0e}")
 
 
-@claim(
-    "variance-preserving",
-    "C with standard deviation 1 preserves the variance for HiPPO's (A, B), and the diagonal "
-    "approximation has similar properties.",
-    "section 3.3",
-)
+@claim("section 3.3")
 def variance_preserving() -> Verdict:
+    """C with standard deviation 1 preserves the variance for HiPPO's (A, B), and the diagonal
+    approximation has similar properties."""
     N, frequencies = 64, (0.0, 1.0, 10.0)
     hippo, modes = HIPPO["legs"](N), legs_modes(N)
     B = hippo.B.to(torch.complex128)
@@ -82,26 +74,13 @@ def _parameters(method: str, *, n_ssm: int | None, **options: object) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-@claim(
-    "low-rank-parameters",
-    "With A and B tied, S4 models have only H x layers more parameters than S4D, from P; the "
-    "Speech Commands models have 307K and 306K.",
-    "appendix B, and its table of Speech Commands",
-)
+@claim("appendix B, and its table of Speech Commands")
 def low_rank_parameters() -> Verdict:
+    """With A and B tied, S4 models have only H x layers more parameters than S4D, from P; the
+    Speech Commands models have 307K and 306K."""
+    model = {"d_output": 35, "d_model": 128, "n_layers": 6, "norm": "batch", "bidirectional": True}
     sizes = {
-        copies: [
-            _parameters(
-                method,
-                n_ssm=copies,
-                d_output=35,
-                d_model=128,
-                n_layers=6,
-                norm="batch",
-                bidirectional=True,
-            )
-            for method in ("s4", "s4d")
-        ]
+        copies: [_parameters(method, n_ssm=copies, **model) for method in ("s4", "s4d")]
         for copies in (1, 2)
     }
     more = {copies: s4 - s4d for copies, (s4, s4d) in sizes.items()}
@@ -115,12 +94,9 @@ def low_rank_parameters() -> Verdict:
     )
 
 
-@claim(
-    "ablation-size",
-    "The model of the ablations, 4 layers of H = 128, has about 100K parameters.",
-    "section 5 and appendix B",
-)
+@claim("section 5 and appendix B")
 def ablation_size() -> Verdict:
+    """The model of the ablations, 4 layers of H = 128, has about 100K parameters."""
     shared = {"d_model": 128, "n_layers": 4, "mixing": "linear"}
     speech = _parameters("s4d", n_ssm=1, d_output=35, bidirectional=False, **shared)
     images = _parameters("s4d", n_ssm=1, d_output=10, bidirectional=True, **shared)
