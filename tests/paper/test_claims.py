@@ -184,6 +184,12 @@ def test_a_finding_is_decided_by_its_rule() -> None:
     assert finding.decide({"lra": {}}).holds == "not decided"
 
 
+def test_a_finding_knows_the_papers_numbers() -> None:
+    found = FINDINGS["path-x-training-b-helps"].published
+    assert found == {"S4D": {"Path-X": "92.12 (0.34)"}, "frozen B": {"Path-X": "91.66 (0.62)"}}
+    assert FINDINGS["random-real"].published == {}  # a picture in the paper
+
+
 # -- the printed table -----------------------------------------------------------------------------
 
 

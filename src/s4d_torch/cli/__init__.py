@@ -31,10 +31,7 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if all went well, 1 if it could not be done, 2 if it was misused.
-
-    130 if the user stopped it.
-    """
+    """Run the command: 0 if all went well, 1 if it cannot be done, 2 if misused, 130 if stopped."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
         print(f"s4d-torch {__version__}")

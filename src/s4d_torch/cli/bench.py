@@ -14,21 +14,11 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._registry import unknown
-from s4d_torch.bench import (
-    QUICK,
-    WORKS,
-    BenchReport,
-    Measurement,
-    Sizes,
-    report,
-    run_works,
-    threads,
-)
+from s4d_torch.bench import QUICK, WORKS, BenchReport, Sizes, report, run_works, threads
+from s4d_torch.bench.measure import Measurement
 
 
-def _listed(
-    item: Callable[[str], Any], metavar: str
-) -> tyro.constructors.PrimitiveConstructorSpec[Any]:
+def _listed(item: Callable[[str], Any], metavar: str) -> Any:
     """Items separated by commas, as one argument."""
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
@@ -77,15 +67,11 @@ class Bench:
             if name not in WORKS:
                 raise ValueError(unknown("work", name, WORKS))
         for name in ("threads", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if (given := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, got {given}")
         for name in ("lengths", "batch"):
-            if min(getattr(self, name), default=1) < 1:
-                raise ValueError(f"{name} must be numbers above 0, got {getattr(self, name)}")
-
-    @property
-    def sizes(self) -> Sizes:
-        return (QUICK if self.quick else Sizes()).at(self.lengths, self.batch)
+            if min(given := getattr(self, name), default=1) < 1:
+                raise ValueError(f"{name} must be numbers above 0, got {given}")
 
     def run(self, console: Console) -> None:
         if self.show:
@@ -107,7 +93,7 @@ class Bench:
         with threads(self.threads):
             return run_works(
                 self.work,
-                self.sizes,
+                (QUICK if self.quick else Sizes()).at(self.lengths, self.batch),
                 quick=self.quick,
                 repeats=self.repeats,
                 keep_memory=self.keep_memory,

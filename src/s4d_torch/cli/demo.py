@@ -16,14 +16,8 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from s4d_torch.data.tasks.digits import load_digits
-from s4d_torch.explore.side_by_side import (
-    COLUMNS,
-    PIXELS,
-    compare,
-    digit_models,
-    report,
-    result_rows,
-)
+from s4d_torch.explore import side_by_side
+from s4d_torch.explore.side_by_side import COLUMNS, PIXELS
 from s4d_torch.training import Progress, Reporter
 
 
@@ -58,14 +52,15 @@ class Demo:
             highlight=False,
         )
         with _progress(console) as reporter:
-            runs = compare(data, digit_models(self.epochs, self.seed, quick=self.quick), reporter)
+            models = side_by_side.digit_models(self.epochs, self.seed, quick=self.quick)
+            runs = side_by_side.compare(data, models, reporter)
         table = Table(COLUMNS[0], title="Digits, pixel by pixel", title_justify="left")
         for heading in COLUMNS[1:]:
             table.add_column(heading, justify="right")
-        for row in result_rows(runs):
+        for row in side_by_side.result_rows(runs):
             table.add_row(*row)
         console.print(table)
-        report(runs).save(self.out)
+        side_by_side.report(runs).save(self.out)
         console.print(f"the report is in {self.out}", highlight=False)
 
 

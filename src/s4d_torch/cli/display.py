@@ -7,19 +7,20 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich import progress
+from rich import box, progress
 from rich.console import Console
+from rich.table import Table
 
 from s4d_torch._progress import amount, clock, say
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reporter import Progress, Reporter
 from s4d_torch.training.run_folder import finite
 
-__all__ = ["Final", "Json", "Lines", "Live", "TensorBoard", "amount", "as_json", "say"]
+__all__ = ["Final", "Json", "Lines", "Live", "TensorBoard"]
+__all__ += ["amount", "as_json", "plain_table", "say"]
 
 QUIET_SECONDS = 30.0  # in a long epoch, before another plain line
 
@@ -29,6 +30,12 @@ def as_json(content: Mapping[str, Any]) -> str:
     return json.dumps(finite(content), default=str)
 
 
+def plain_table(*columns: str, **options: Any) -> Table:
+    """Without vertical lines, for 80 columns, its title on the left; ``options`` are rich's."""
+    usual = {"box": box.SIMPLE, "padding": (0, 1, 0, 0), "title_justify": "left"}
+    return Table(*columns, **{**usual, **options})
+
+
 class Final(Reporter):
     """Only the result, in one line."""
 
@@ -36,8 +43,7 @@ class Final(Reporter):
         self.console, self.out = console, out
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        name = summary["metric"]
-        show = METRICS[name].show
+        name, show = summary["metric"], METRICS[summary["metric"]].show
         say(
             self.console,
             f"{summary['task']}: test {name} {show(summary['test'][name])}, "
@@ -51,8 +57,7 @@ class Lines(Final):
 
     def __init__(self, console: Console, out: Path) -> None:
         super().__init__(console, out)
-        self.metric = "accuracy"
-        self.epochs = 0
+        self.metric, self.epochs = "accuracy", 0
         self.rate: float | None = None  # sequences per second, smoothed
         self.left = math.nan
         self._row: Mapping[str, Any] | None = None
@@ -74,41 +79,33 @@ class Lines(Final):
     def moved(self, now: Progress) -> None:
         """Show how far the run is, if it is time to."""
         if self._row is None and time.monotonic() - self._spoken >= QUIET_SECONDS:
-            within, each = (now.step - 1) % (now.steps // now.epochs) + 1, now.steps // now.epochs
-            self._line(
-                f"epoch {self._of(now.epoch)}  step {within}/{each}  loss {now.loss:.4f}"
-                f"  lr {now.lr:.3g}"
-            )
+            each = now.steps // now.epochs
+            step = f"step {(now.step - 1) % each + 1}/{each}"
+            self._line(f"epoch {self._of(now.epoch)}  {step}  loss {now.loss:.4f}  lr {now.lr:.3g}")
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         self._row = row  # shown with the speed, which is reported next
 
     def message(self, text: str) -> None:
-        self.write(text)
+        say(self.console, text)
+        self._spoken = time.monotonic()
 
     def close(self) -> None:
         self._finish_epoch()
 
-    def write(self, text: str) -> None:
-        say(self.console, text)
-        self._spoken = time.monotonic()
-
-    def score(self, value: float) -> str:
-        return METRICS[self.metric].show(value)
-
     def _finish_epoch(self) -> None:
         if (row := self._row) is not None:
             self._row = None
+            score = METRICS[self.metric].show(row[f"validation_{self.metric}"])
             self._line(
-                f"epoch {self._of(row['epoch'])}  loss {row['train_loss']:.4f}  validation "
-                f"{self.metric} {self.score(row[f'validation_{self.metric}']):>7}"
-                f"  lr {row['lr']:.3g}"
+                f"epoch {self._of(row['epoch'])}  loss {row['train_loss']:.4f}  "
+                f"validation {self.metric} {score:>7}  lr {row['lr']:.3g}"
             )
 
     def _line(self, text: str) -> None:
         speed = "" if self.rate is None else f"  {self.rate:,.0f}/s"
         left = "" if math.isnan(self.left) else f"  {clock(self.left)} left"
-        self.write(text + speed + left)
+        self.message(text + speed + left)
 
     def _of(self, epoch: int) -> str:
         return f"{epoch:>{len(str(self.epochs))}}/{self.epochs}"
@@ -138,11 +135,9 @@ class Live(Lines):
     def moved(self, now: Progress) -> None:
         if self.bar is None:
             return
-        score = "" if now.score is None else f"  {self.score(now.score)}"
-        state = (
-            f"loss {now.loss:.3f}{score}  lr {now.lr:.2g}  {self.rate:,.0f}/s"
-            f"  {clock(now.seconds_left)} left"
-        )
+        score = "" if now.score is None else f"  {METRICS[self.metric].show(now.score)}"
+        speed = f"{self.rate:,.0f}/s  {clock(now.seconds_left)} left"
+        state = f"loss {now.loss:.3f}{score}  lr {now.lr:.2g}  {speed}"
         (task,) = self.bar.task_ids
         self.bar.update(task, completed=now.step, epoch=self._of(now.epoch), state=state)
 
@@ -180,19 +175,12 @@ class TensorBoard(Reporter):
         self.folder = folder
         self.writer: Any = None
 
-    @staticmethod
-    def is_installed() -> bool:
-        return find_spec("tensorboard") is not None
-
     def step(self, now: Progress) -> None:
         self._write({"train/loss": now.loss, "train/lr": now.lr}, now.step)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        named = {
-            name.replace("_", "/", 1): value
-            for name, value in row.items()
-            if name.startswith("validation_")
-        }
+        names = [name for name in row if name.startswith("validation_")]
+        named = {name.replace("_", "/", 1): row[name] for name in names}
         self._write({**named, "epoch": row["epoch"]}, row["step"])
 
     def close(self) -> None:

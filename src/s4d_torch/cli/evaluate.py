@@ -11,28 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from s4d_torch.cli.common.options import (
-    DataDir,
-    Device,
-    RunPath,
-    Switch,
-    check_options,
-    data_folder,
-    load_data,
-    shown,
-    task_and_options,
-)
+from s4d_torch.cli.common import options
+from s4d_torch.cli.common.options import DataDir, Device, RunPath, Switch, shown
 from s4d_torch.cli.common.parsing import parse, take_positional, value_of
-from s4d_torch.cli.common.tables import plain_table
-from s4d_torch.cli.display import as_json, say
+from s4d_torch.cli.display import as_json, plain_table, say
 from s4d_torch.data import Dataset
 from s4d_torch.data.tasks.symbols import counted_bits
-from s4d_torch.deploy.inference import (
-    confusion_matrix,
-    fit_dataset,
-    predict_splits,
-    relative_rate,
-)
+from s4d_torch.deploy.inference import confusion_matrix, fit_dataset, predict_splits, relative_rate
 from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.describe import plural
 from s4d_torch.training.distributed import local_device
@@ -78,33 +63,33 @@ class Evaluate:
         config = RunFolder(folder).config()
         other = value_of("--task", others)
         if other and other != config.task:  # its own task goes with the options of the run
-            task, options = task_and_options(other)
+            task, data = options.task_and_options(other)
             training = replace(config.training, train_size=None, eval_size=None)
-            config = replace(config, task=task.name, data=options, training=training)
+            config = replace(config, task=task.name, data=data, training=training)
         command, parts = parse(Evaluate, folder, others, {"data": config.data})
-        check_options(command, at_least_one=["batch_size"], above_zero=["rate"])
+        options.check_options(command, at_least_one=["batch_size"], above_zero=["rate"])
         return replace(command, config=replace(config, **parts))
 
     def run(self, console: Console) -> None:
         assert self.config is not None
         run = Run.load(self.run_folder)
-        stored = load_data(self.config, data_folder(self.data_dir, download=not self.offline))
+        folder = options.data_folder(self.data_dir, download=not self.offline)
+        stored = options.load_data(self.config, folder)
         same_task = self.config.task == run.config.task
         dataset = fit_dataset(stored, run.signature, same_unit=same_task)
         old, new = run.signature.sample_rate, dataset.signature.sample_rate
         rate = relative_rate(run.signature, new) if self.rate is None else self.rate
-        found = self._evaluate(run, dataset, rate)
+        found = self._evaluate(self.config, run, dataset, rate)
         if self.json:
             print(as_json(found))
             return
         if self.rate is None and rate != 1:
-            seen = f"trained at {old:g} Hz, this is at {new:g} Hz"
-            say(console, f"{seen}: computed with rate {rate:g}")
+            at = f"trained at {old:g} Hz, this is at {new:g} Hz: computed with rate {rate:g}"
+            say(console, at)
         _show(found, console)
 
-    def _evaluate(self, run: Run, dataset: Dataset, rate: float) -> dict[str, Any]:
+    def _evaluate(self, config: Config, run: Run, dataset: Dataset, rate: float) -> dict[str, Any]:
         """All that is shown, as data."""
-        assert self.config is not None
         device, size = local_device(self.device), self.batch_size
         splits = [split for name, split in dataset.splits.items() if self.split in (name, "all")]
         outputs, targets = predict_splits(
@@ -113,8 +98,8 @@ class Evaluate:
         evaluation = score(outputs, targets, dataset.signature)
         found: dict[str, Any] = {
             "run": self.run_folder,
-            "task": self.config.task,
-            "data": self.config.to_json()["data"],
+            "task": config.task,
+            "data": config.to_json()["data"],
             "split": self.split,
             "sequences": len(targets),
             "rate": rate,

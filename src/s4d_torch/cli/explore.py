@@ -27,8 +27,7 @@ class Explore:
     """
 
     run_folder: Annotated[
-        str | None,
-        tyro.conf.arg(name="run", metavar="RUN", help_behavior_hint="(default: no run)"),
+        str | None, tyro.conf.arg(name="run", metavar="RUN", help_behavior_hint="(default: no run)")
     ] = None
     """the folder of a run, to show what it has learned"""
     out: Annotated[Path | None, shown("FILE", "explore.html or .json")] = None
@@ -37,18 +36,13 @@ class Explore:
     """write the run's parameters as JSON, for a page that is already there"""
 
     def run(self, console: Console) -> None:
-        text = self._text()
+        if self.json and self.run_folder is None:
+            raise UsageError("--json writes the parameters of a run; name it with --run RUN")
+        run = None if self.run_folder is None else Run.load(self.run_folder)
+        with misuse():
+            found = None if run is None else describe_run(run)
+            text = as_strict_json(found) + "\n" if found and self.json else explore_page(found)
         out = self.out or Path("explore.json" if self.json else "explore.html")
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically({out: text.encode()})
         say(console, f"wrote {out}")
-
-    def _text(self) -> str:
-        if self.run_folder is None:
-            if self.json:
-                raise UsageError("--json writes the parameters of a run; name it with --run RUN")
-            return explore_page()
-        run = Run.load(self.run_folder)
-        with misuse():
-            parameters = describe_run(run)
-            return as_strict_json(parameters) + "\n" if self.json else explore_page(parameters)

@@ -55,11 +55,13 @@ class Export:
             raise UsageError(unknown("format for --to", self.to, FORMATS))
         check_options(self, above_zero=["rate", "tolerance"])
         model, signature, dataset, why = self._source()
+        quantize = None if self.quantize == "none" else self.quantize
+        target = f"export-{self.to}-{quantize}" if quantize else f"export-{self.to}"
         done = export_model(
             model,
-            self._target(),
+            self.out.expanduser() if self.out else Path(self.run_folder) / target,
             to=self.to,
-            quantize=None if self.quantize == "none" else self.quantize,
+            quantize=quantize,
             rate=self.rate,
             signature=signature,
             dataset=dataset,
@@ -68,23 +70,19 @@ class Export:
         if self.json:
             print(as_json({"folder": str(done.folder), **done.facts}))
             return
-        for line in summary(done):
+        for line in [*summary(done), *([why] if why else [])]:
             say(console, line)
-        if why:
-            say(console, why)
-
-    def _target(self) -> Path:
-        if self.out is not None:
-            return self.out.expanduser()
-        quantized = "" if self.quantize == "none" else f"-{self.quantize}"
-        return Path(self.run_folder) / f"export-{self.to}{quantized}"
 
     def _source(self) -> tuple[SequenceModel, Signature | None, Dataset | None, str]:
         """The model, what is known of its data, and why there is none to measure with."""
         folder = Path(self.run_folder)
         if (folder / RUN_CONFIG).is_file():
-            run = Run.load(folder)
-            dataset, why = self._dataset(run) if self.quantize != "none" else (None, "")
+            run, dataset, why = Run.load(folder), None, ""
+            if self.quantize != "none":
+                try:
+                    dataset = run.dataset(data_folder(self.data_dir, download=False))
+                except (OSError, ValueError, ImportError) as error:
+                    why = f"the scores were not measured, as the data cannot be read: {error}"
             return _sequence_model(run.model), run.signature, dataset, why
         if (folder / MODEL_CONFIG).is_file():
             return _sequence_model(load_model(folder)), None, None, ""
@@ -93,19 +91,12 @@ class Export:
             "'s4d train' or save_pretrained made"
         )
 
-    def _dataset(self, run: Run) -> tuple[Dataset | None, str]:
-        try:
-            return run.dataset(data_folder(self.data_dir, download=False)), ""
-        except (OSError, ValueError, ImportError) as error:
-            return None, f"the scores were not measured, as the data cannot be read: {error}"
-
 
 def summary(done: Exported) -> list[str]:
     """What was written, how well it agrees, and what quantisation changed."""
-    facts = done.facts
-    files = [facts[name] for name in ("sequence", "step") if facts[name] is not None]
+    facts, checked = done.facts, done.facts["checked"]
+    files = filter(None, (facts["sequence"], facts["step"]))
     written = ", ".join(f"{each['file']} ({_size(each['bytes'])})" for each in files)
-    checked = facts["checked"]
     lines = [
         f"wrote {done.folder}: {written}, README.md, export.json",
         f"they answer as the model does: the largest difference is {checked['difference']:.1e} of "
@@ -128,8 +119,7 @@ def _quantisation(facts: Mapping[str, Any]) -> list[str]:
         f"mixing matrices as {found['to']}: {sizes}",
         f"on sample inputs the output changes by {found['output_change']:.1e} of the largest",
     ]
-    if found["scores"] is not None:
-        scores = found["scores"]
+    if scores := found["scores"]:
         changes = ", ".join(
             f"{name} {before:.5g} -> {scores['after'][name]:.5g}"
             for name, before in scores["before"].items()

@@ -57,7 +57,11 @@ class Generate:
     """print a JSON object"""
 
     def run(self, console: Console) -> None:
-        self._check()
+        check_options(self, at_least_one=["n", "count", "top_k", "given", "width", "zoom"])
+        if not 0 <= self.temperature < float("inf"):
+            raise UsageError(f"--temperature must be 0 or more, got {self.temperature}")
+        if self.seed < 0:
+            raise UsageError(f"--seed must be at least 0, got {self.seed}")
         run = Run.load(self.run_folder)
         model = run.model
         if run.signature.kind != "generation" or not isinstance(model, SequenceModel):
@@ -79,12 +83,8 @@ class Generate:
         if prompts.shape[1]:
             generation.read(torch.from_numpy(prompts))
         began = time.perf_counter()
-        written = generation.write(
-            n,
-            self.temperature,
-            self.top_k,
-            generator=torch.Generator().manual_seed(self.seed),
-        )
+        generator = torch.Generator().manual_seed(self.seed)
+        written = generation.write(n, self.temperature, self.top_k, generator=generator)
         seconds = time.perf_counter() - began
         symbols = np.concatenate([prompts, written.numpy()], axis=1)
         largest = max(float(layer.abs().max()) for layer in generation.state.layers)
@@ -95,6 +95,7 @@ class Generate:
     def _tell(
         self, console: Console, symbols: Array, n: int, seconds: float, largest: float
     ) -> None:
+        speed = len(symbols) * n / seconds
         if self.json:
             described = {
                 "run": self.run_folder,
@@ -102,7 +103,7 @@ class Generate:
                 "sequences": len(symbols),
                 "n": n,
                 "seconds": seconds,
-                "symbols_per_second": symbols.shape[0] * n / seconds,
+                "symbols_per_second": speed,
                 "largest_state": largest,
             }
             print(as_json(described | ({} if self.out else {"symbols": symbols.tolist()})))
@@ -112,8 +113,7 @@ class Generate:
             say(
                 console,
                 f"wrote {self.out}: {len(symbols)} x {n:,} symbols in {seconds:.2g} s, "
-                f"{symbols.shape[0] * n / seconds:,.0f} per second; "
-                f"the largest number in the state is {largest:.3g}",
+                f"{speed:,.0f} per second; the largest number in the state is {largest:.3g}",
             )
 
     def _prompts(self, run: Run) -> Array:
@@ -139,10 +139,3 @@ class Generate:
                 f"--count {self.count}: {self.prompt} has {len(prompts)} sequences; leave it out"
             )
         return prompts
-
-    def _check(self) -> None:
-        check_options(self, at_least_one=["n", "count", "top_k", "given", "width", "zoom"])
-        if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"--temperature must be 0 or more, got {self.temperature}")
-        if self.seed < 0:
-            raise UsageError(f"--seed must be at least 0, got {self.seed}")

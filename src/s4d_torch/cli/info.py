@@ -12,9 +12,8 @@ from rich.console import Console
 
 from s4d_torch.cli.common.options import RunPath, Switch, shown
 from s4d_torch.cli.common.parsing import UsageError
-from s4d_torch.cli.common.tables import plain_table
-from s4d_torch.cli.display import amount, as_json, say
-from s4d_torch.explore.timescales import QUANTILES, Timescales, layer_timescales, save_timescales
+from s4d_torch.cli.display import amount, as_json, plain_table, say
+from s4d_torch.explore.timescales import QUANTILES, Layers, layer_timescales, save_timescales
 from s4d_torch.paper.figures import FORMATS
 from s4d_torch.training import METRICS, Run
 from s4d_torch.training.build import build_model
@@ -70,14 +69,13 @@ class Info:
                 say(console, f"wrote {self.plot}")
 
 
-def described(
-    run: Run, start: Sequence[Timescales], trained: Sequence[Timescales]
-) -> dict[str, Any]:
+def described(run: Run, start: Layers, trained: Layers) -> dict[str, Any]:
     """All that the command shows, as data."""
 
-    def measured(layer: Timescales) -> dict[str, Any]:
-        return {name: layer.quantiles(name) for name in MEASURES}
-
+    before, after = (
+        [{name: layer.quantiles(name) for name in MEASURES} for layer in layers]
+        for layers in (start, trained)
+    )
     return {
         "run": str(run.folder),
         "config": run.config.to_json(),
@@ -86,25 +84,23 @@ def described(
         "epochs": len(run.rows),
         "summary": run.summary,
         "quantiles": QUANTILES,
-        "layers": [
-            {"start": measured(a), "trained": measured(b)}
-            for a, b in zip(start, trained, strict=True)
-        ],
+        "layers": [{"start": a, "trained": b} for a, b in zip(before, after, strict=True)],
     }
 
 
 def _show(run: Run, console: Console) -> None:
-    config = run.config
-    say(console, f"task       {config.task}: {describe_signature(run.signature)}")
-    say(console, f"model      {describe_model(config, run.model)}")
-    if config.model.architecture == "ssm":
-        say(console, f"method     {describe_method(config.method)}")
-    say(console, f"training   {_training_line(run)}")
-    if run.summary:
-        scores = (f"{name} {METRICS[name].show(x)}" for name, x in run.summary["test"].items())
-        say(console, f"test       {', '.join(scores)}")
-    if made := _environment(run):
-        say(console, f"made with  {made}")
+    config, test = run.config, run.summary["test"] if run.summary else {}
+    about = {
+        "task": f"{config.task}: {describe_signature(run.signature)}",
+        "model": describe_model(config, run.model),
+        "method": describe_method(config.method) if config.model.architecture == "ssm" else "",
+        "training": _training_line(run),
+        "test": ", ".join(f"{name} {METRICS[name].show(x)}" for name, x in test.items()),
+        "made with": _environment(run),
+    }
+    for name, text in about.items():
+        if text:
+            say(console, f"{name:<10} {text}")
     table = plain_table("part", "parameters", title="Parameters", pad_edge=False)
     for kind, number in parameters_by_kind(run.model).items():
         table.add_row(kind, f"{number:,}")
@@ -135,9 +131,7 @@ def _environment(run: Run) -> str:
     return f"s4d-torch {made['s4d_torch']}{commit}, torch {made['torch']}, {made['platform']}"
 
 
-def _show_timescales(
-    run: Run, start: Sequence[Timescales], trained: Sequence[Timescales], console: Console
-) -> None:
+def _show_timescales(run: Run, start: Layers, trained: Layers, console: Console) -> None:
     rate = run.signature.sample_rate
     table = plain_table(title="Timescales and frequencies", pad_edge=False)
     table.add_column("layer", no_wrap=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from s4d_torch.cli.common.tables import plain_table
+from s4d_torch.cli.display import plain_table
 from s4d_torch.nn.method import METHODS, STRUCTURES
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
@@ -54,6 +54,4 @@ def choices_table() -> Table:
 
 
 def _show(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return str(value) if not isinstance(value, bool) else "yes" if value else "no"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from s4d_torch._progress import duration
-from s4d_torch.cli.common.parsing import UsageError
-from s4d_torch.cli.display import say
+from s4d_torch.cli.common.parsing import UsageError, misuse
+from s4d_torch.cli.display import plain_table, say
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import Claim, Finding, judge
@@ -30,19 +28,16 @@ from s4d_torch.paper.recipes import RECIPES, REFERENCE_TABLES, require_known, se
 from s4d_torch.paper.report import write_report
 from s4d_torch.paper.results import Results
 
-Scale = Literal["full", "small", "tiny"]
-RESULTS = Path("paper")
-
 
 @dataclass(frozen=True)
 class Shared:
     """What every part of the command needs to know."""
 
-    scale: Scale = "tiny"
+    scale: Literal["full", "small", "tiny"] = "tiny"
     """full: the paper's sizes; small, tiny: reductions for hours or minutes on two cores"""
     seeds: tuple[int, ...] = (0, 1)
     """one run for each"""
-    out: Path = field(default_factory=lambda: RESULTS)
+    out: Path = Path("paper")
     """the folder of results, one small file for each run, and of the report"""
     data_dir: Path = field(default_factory=default_root)
     """where the data is"""
@@ -64,9 +59,9 @@ class ListTables(Shared):
     """Every table and figure: what it needs, how much is done, and how long the rest takes."""
 
     def run(self, console: Console) -> None:
-        table = Table("name", "what, and its data", "runs done", "time left", box=box.SIMPLE)
-        for column in (0, 2, 3):
-            table.columns[column].no_wrap = True
+        table = Table(box=box.SIMPLE)
+        for heading in ("name", "what, and its data", "runs done", "time left"):
+            table.add_column(heading, no_wrap=not heading.startswith("what"))
         tasks: list[str] = []
         for name, (done, wanted, seconds) in self.results().progress().items():
             recipe = RECIPES[name]
@@ -119,17 +114,18 @@ class RunTables(Shared):
         names = list(RECIPES) if self.names == ("all",) else list(self.names)
         if not names:
             raise UsageError(f"name a table, or 'all'; there are: {', '.join(RECIPES)}")
-        with _misuse():
+        with misuse():
             require_known("table or figure", names, [*RECIPES, *REFERENCE_TABLES, *FIGURES, "all"])
         for name in names:
+            place = self.out / "figures" / name
             if name in REFERENCE_TABLES:
                 console.print(_reference_table(name))
             elif name in FIGURES:
                 for ending in FORMATS:
-                    save_figure(name, self.out / "figures" / f"{name}{ending}")
-                say(console, f"wrote {self.out / 'figures' / name}: {', '.join(FORMATS)}")
+                    save_figure(name, place.with_name(f"{name}{ending}"))
+                say(console, f"wrote {place}: {', '.join(FORMATS)}")
         if tables := [RECIPES[name] for name in names if name in RECIPES]:
-            with _misuse():
+            with misuse():
                 experiments = select_experiments(
                     tables, self.scale, self.seeds, tasks=self.tasks, rows=self.rows
                 )
@@ -155,20 +151,11 @@ class RunTables(Shared):
             say(Console(stderr=True), f"nothing to submit: all {len(done)} experiments are done")
 
 
-@contextmanager
-def _misuse() -> Iterator[None]:
-    """A name that is not known was misspelled."""
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 def _reference_table(name: str) -> Table:
     made = REFERENCE_TABLES[name]()
-    table = Table(*made.header, title=f"{made.title} ({made.where})", box=box.SIMPLE)
-    for column in table.columns:
-        column.overflow = "fold"  # on a narrow terminal no word is lost
+    table = Table(title=f"{made.title} ({made.where})", box=box.SIMPLE)
+    for heading in made.header:
+        table.add_column(heading, overflow="fold")  # on a narrow terminal no word is lost
     for row in made.rows:
         table.add_row(*row)
     return table
@@ -200,23 +187,15 @@ COLORS = {"holds": "green", "fails": "red", "not decided": "yellow"}
 def print_claims(console: Console, results: Results | None = None) -> None:
     """Check every claim and print it with its verdict, then how many there are of each."""
     counts: Counter[str] = Counter()
-    table = Table(
-        *("claim", "verdict", "numbers"),
-        title="Claims of the paper",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE,
-        padding=(0, 1, 1, 0),
-        expand=True,
-    )
-    table.columns[1].no_wrap = True
-    for column, ratio in ((0, 5), (2, 6)):
-        table.columns[column].ratio = ratio
+    about = {"title": "Claims of the paper", "title_style": "bold", "expand": True}
+    table = plain_table(padding=(0, 1, 1, 0), **about)
+    table.add_column("claim", ratio=5)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("numbers", ratio=6)
     for stated, verdict in judge(results):
         counts[verdict.holds] += 1
         numbers = Text(verdict.effect)
-        if verdict.detail:
-            numbers.append(f"\n{verdict.detail}", style="dim")
+        numbers.append(f"\n{verdict.detail}" if verdict.detail else "", style="dim")
         holds = Text(verdict.holds, style=COLORS[verdict.holds])
         table.add_row(_statement(stated), holds, numbers)
     console.print(table)
@@ -226,12 +205,10 @@ def print_claims(console: Console, results: Results | None = None) -> None:
 
 def _statement(stated: Claim | Finding) -> Text:
     text = Text(stated.name, style="bold")
-    printed = isinstance(stated, Claim) and stated.right
-    text.append(f"\n{'printed: ' if printed else ''}{stated.statement}", style="not bold")
-    if printed:
-        text.append(f"\nright: {printed}", style="not bold")
-    text.append(f"\n{stated.where}", style="not bold dim")
-    return text
+    right = isinstance(stated, Claim) and stated.right
+    said = f"printed: {stated.statement}\nright: {right}" if right else stated.statement
+    text.append(f"\n{said}", style="not bold")
+    return text.append(f"\n{stated.where}", style="not bold dim")
 
 
 @dataclass(frozen=True)

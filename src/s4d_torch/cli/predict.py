@@ -18,13 +18,7 @@ from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.cli.display import as_json, say
 from s4d_torch.data import TASKS
 from s4d_torch.data.user_files import Item, read_items
-from s4d_torch.deploy.inference import (
-    describe_rate,
-    labelled,
-    predict_at_rates,
-    relative_rate,
-    runner_up,
-)
+from s4d_torch.deploy import inference
 from s4d_torch.training import Run
 from s4d_torch.training.distributed import local_device
 
@@ -60,15 +54,17 @@ class Predict:
         about = (run.signature, TASKS[run.config.task], run.config.data)
         items = [item for file in self.files for item in read_items(file, *about)]
         rates = [self._rate(item, run) for item in items]
-        groups = _grouped(items, run.signature.towers)
-        used = rates[:: run.signature.towers]
-        sequences = [
-            group[0].values if len(group) == 1 else tuple(item.values for item in group)
-            for group in groups
-        ]
-        outputs = predict_at_rates(run, sequences, used, local_device(self.device))
+        size = run.signature.towers  # sequences come one by one, or in pairs
+        if len(items) % size:
+            raise CommandError(
+                f"the run reads pairs; got {len(items)} sequences, expected an even number"
+            )
+        groups, used = [items[i : i + size] for i in range(0, len(items), size)], rates[::size]
+        values = [tuple(item.values for item in group) for group in groups]
+        sequences = values if size > 1 else [only for (only,) in values]
+        outputs = inference.predict_at_rates(run, sequences, used, local_device(self.device))
         names = [" + ".join(item.name for item in group) for group in groups]
-        found = [labelled(output, run.signature) for output in outputs]
+        found = [inference.labelled(output, run.signature) for output in outputs]
         if self.json:
             for name, prediction, rate in zip(names, found, used, strict=True):
                 print(as_json({"file": name, "rate": rate, **prediction}))
@@ -76,12 +72,14 @@ class Predict:
         for other in sorted({rate for rate in rates if rate != 1}):
             which = [item for item, rate in zip(items, rates, strict=True) if rate == other]
             name = which[0].name if len(which) == 1 else f"{len(which)} sequences"
-            say(console, f"{name}: {describe_rate(other, run.signature, which[0].sample_rate)}")
+            why = inference.describe_rate(other, run.signature, which[0].sample_rate)
+            say(console, f"{name}: {why}")
         console.print(_table(names, found))
 
     def _rate(self, item: Item, run: Run) -> float:
-        rate = relative_rate(run.signature, item.sample_rate) if self.rate is None else self.rate
-        architecture = run.config.model.architecture
+        rate, architecture = self.rate, run.config.model.architecture
+        if rate is None:
+            rate = inference.relative_rate(run.signature, item.sample_rate)
         if rate != 1 and architecture != "ssm":
             given = "" if item.sample_rate is None else f" is at {item.sample_rate:g} Hz,"
             raise CommandError(
@@ -99,15 +97,6 @@ def load_predictor(folder: str) -> Run:
     return run
 
 
-def _grouped(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    """The sequences one by one, or in pairs."""
-    if len(items) % size:
-        raise CommandError(
-            f"the run reads pairs; got {len(items)} sequences, expected an even number"
-        )
-    return [items[i : i + size] for i in range(0, len(items), size)]
-
-
 def _table(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE)
     table.add_column("file", overflow="fold")
@@ -120,7 +109,7 @@ def _table(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("probability", justify="right")
     table.add_column("next")
     for name, prediction in zip(names, found, strict=True):
-        second = runner_up(prediction)
+        second = inference.runner_up(prediction)
         after = "" if second is None else escape(f"{second[0]} ({second[1]:.1%})")
         chance = f"{prediction['probability']:.1%}"
         table.add_row(escape(name), escape(prediction["class"]), chance, after)

@@ -64,8 +64,7 @@ class Stream:
 
     def run(self, console: Console) -> None:
         self._check()
-        run = load_predictor(self.run_folder)
-        before = torch.get_num_threads()
+        run, before = load_predictor(self.run_folder), torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
             self._run(run, console)
@@ -75,15 +74,14 @@ class Stream:
     def _check(self) -> None:
         counts, rates = ["chunk", "every", "restart", "threads"], ["rate", "sample_rate"]
         check_options(self, at_least_one=counts, above_zero=rates)
-        if self.source != "-":
-            if self.format != "numbers" or self.sample_rate is not None:
-                raise UsageError("--format and --sample-rate are for standard input, not for files")
-        elif self.fast:
+        of_input = self.format != "numbers" or self.sample_rate is not None
+        if self.source != "-" and of_input:
+            raise UsageError("--format and --sample-rate are for standard input, not for files")
+        if self.source == "-" and self.fast:
             raise UsageError("--fast is for sound files; standard input is read as it comes")
 
     def _run(self, run: Run, console: Console) -> None:
-        stream = _stream(run)
-        source = self._source(run)
+        stream, source = _stream(run), self._source(run)
         rate = self.rate or relative_rate(run.signature, source.sample_rate)
         stream.rate = rate
         session = StreamSession(run, stream, source, self.every, self.restart)
@@ -95,7 +93,8 @@ class Stream:
                     f"{self.restore} is of a stream with rate {stream.rate:g}, this one has "
                     f"{rate:g}; give --rate {stream.rate:g} to go on with it"
                 )
-        display = self._display(console)
+        live = ChangingLine if console.is_terminal else ResultLines
+        display = (ResultObjects if self.json else live)(console)
         if rate != 1:
             display.message(describe_rate(rate, run.signature, source.sample_rate))
         try:
@@ -115,11 +114,6 @@ class Stream:
                 sys.stdin.buffer, self.format, run.signature, self.chunk, self.sample_rate
             )
 
-    def _display(self, console: Console) -> ResultLines:
-        if self.json:
-            return ResultObjects(console)
-        return ChangingLine(console) if console.is_terminal else ResultLines(console)
-
 
 def _stream(run: Run) -> LiveStream:
     if run.config.method.bidirectional and run.config.model.architecture == "ssm":
@@ -131,9 +125,6 @@ def _stream(run: Run) -> LiveStream:
         return LiveStream(run.model)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise CommandError(f"{run.folder}: {error}") from error
-
-
-# ---- what is shown ----------------------------------------------------------------------------
 
 
 class ResultLines:

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from s4d_torch.cli.common.options import DataDir, data_folder
 from s4d_torch.cli.common.parsing import explanations, misuse
-from s4d_torch.cli.common.tables import plain_table
-from s4d_torch.cli.display import say
+from s4d_torch.cli.display import plain_table, say
 from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task
 from s4d_torch.training.config import PRESETS
 
@@ -55,12 +54,12 @@ def tasks_table(folder: DataFolder) -> Table:
     table.add_column("here", no_wrap=True)
     table.add_column("what it is, size and licence")
     for name, task in TASKS.items():
-        result = task.published.get(OURS)
+        result, digits = task.published.get(OURS), ".2f" if task.metric == "accuracy" else "g"
         terms = "; ".join(dict.fromkeys(text for text in (task.size, task.licence) if text))
         table.add_row(
             name,
             "any" if task.length is None else f"{task.length}",
-            "" if result is None else _result(task, result),
+            "" if result is None else format(result, digits),
             _presence(task, folder),
             f"{escape(task.summary)}\n[dim]{escape(terms)}[/dim]",
         )
@@ -82,26 +81,25 @@ def show_task(task: Task[Any], folder: DataFolder, console: Console) -> None:
         if text:
             say(console, f"{name:<8} {text}")
     if task.sources or task.files:
-        _show_files(task, folder, console)
-    console.print(_presets_table(task), _options_table(task))
-    if task.published:
-        console.print(_published_table(task))
-
-
-def _show_files(task: Task[Any], folder: DataFolder, console: Console) -> None:
-    say(console, f"\nfiles, in {folder.root}:")
+        say(console, f"\nfiles, in {folder.root}:")
     for file, there in task.places(folder):
         say(console, f"  {file} ({'here' if there else 'missing'})")
     if task.sources:
         say(console, "downloaded by 's4d train', or put into its folder 'downloads' by you, from:")
     for source in task.sources:
         say(console, f"  {source.url}{_source_notes(source)}")
+    console.print(_presets_table(task), _options_table(task))
+    if task.published:
+        unit = "accuracy in %" if task.metric == "accuracy" else task.metric
+        table = plain_table("model", unit, title="Published results")
+        for model, result in task.published.items():
+            table.add_row(escape(model), f"{result:g}")
+        console.print(table)
 
 
 def _source_notes(source: Source) -> str:
-    size = None if source.size is None else f"{source.size / 1e6:,.1f} MB"
-    into = None if source.into == "." else f"into {source.into}/"
-    notes = [note for note in (size, into) if note is not None]
+    notes = [] if source.size is None else [f"{source.size / 1e6:,.1f} MB"]
+    notes += [] if source.into == "." else [f"into {source.into}/"]
     return f" ({', '.join(notes)})" if notes else ""
 
 
@@ -126,21 +124,9 @@ def _options_table(task: Task[Any]) -> Table:
     return table
 
 
-def _published_table(task: Task[Any]) -> Table:
-    unit = "accuracy in %" if task.metric == "accuracy" else task.metric
-    table = plain_table("model", unit, title="Published results")
-    for model, result in task.published.items():
-        table.add_row(escape(model), f"{result:g}")
-    return table
-
-
 def _presence(task: Task[Any], folder: DataFolder) -> str:
     if any(field.default is MISSING for field in fields(task.options)):
         return "yours"  # a reader, which has to be told where
     if not task.files:
         return "always"
     return "yes" if task.is_here(folder) else "no"
-
-
-def _result(task: Task[Any], value: float) -> str:
-    return f"{value:.2f}" if task.metric == "accuracy" else f"{value:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,29 +13,11 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from s4d_torch.cli.common.options import (
-    DataDir,
-    Device,
-    Switch,
-    check_options,
-    data_folder,
-    load_data,
-    shown,
-    task_and_options,
-)
-from s4d_torch.cli.common.parsing import (
-    CommandError,
-    UsageError,
-    blame,
-    changes,
-    is_first_process,
-    misuse,
-    parse,
-    take_positional,
-    value_of,
-)
-from s4d_torch.cli.common.tables import plain_table
-from s4d_torch.cli.display import Final, Json, Lines, Live, TensorBoard, amount, as_json, say
+from s4d_torch.cli import display
+from s4d_torch.cli.common import options, parsing
+from s4d_torch.cli.common.options import DataDir, Device, Switch, shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process, misuse
+from s4d_torch.cli.display import amount, as_json, plain_table, say
 from s4d_torch.cli.tasks import tasks_list
 from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source
 from s4d_torch.nn.method import METHODS
@@ -107,13 +90,14 @@ class Train:
     @staticmethod
     def parse(arguments: Sequence[str]) -> Train:
         """The command for a task, whose settings are the defaults."""
-        expanded = [_expand(argument) for argument in arguments]
-        name, others = take_positional(expanded, Train)
+        split = (argument.partition("=") for argument in arguments)
+        expanded = [f"{SHORT.get(flag, flag)}{equals}{value}" for flag, equals, value in split]
+        name, others = parsing.take_positional(expanded, Train)
         if name is None:
             return _without_task(others)
         default = _start(name, others)
         short, full = (", ".join(flags) for flags in (SHORT, SHORT.values()))
-        command, parts = parse(
+        command, parts = parsing.parse(
             Train,
             name,
             others,
@@ -131,15 +115,15 @@ class Train:
         config, task = self.config, TASKS[self.config.task]
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        folder = data_folder(self.data_dir, download=not self.offline, mirror=self.mirror)
+        folder = options.data_folder(self.data_dir, download=not self.offline, mirror=self.mirror)
         out = default_folder(config) if self.out is None else self.out
         if self.dry_run:
             if is_first_process():
-                self._show_cost(folder, out, console)
+                self._show_cost(config, folder, out, console)
             return
         keep_freed_memory()
         RunFolder(out).check(config)
-        dataset = load_data(config, folder)
+        dataset = options.load_data(config, folder)
         with misuse("--training.metric: "):
             config.metric(dataset.signature.kind)
         if not (self.quiet or self.json):
@@ -150,14 +134,13 @@ class Train:
             if self.preset == "auto" and task.paper is not None:
                 say(console, "preset paper, its hyper-parameters; --preset small is for a laptop")
             say(console, f"run    {out}")
-        self._train(dataset, out, console)
+        self._train(config, dataset, out, console)
 
-    def _train(self, dataset: Dataset, out: Path, console: Console) -> None:
-        assert self.config is not None
+    def _train(self, config: Config, dataset: Dataset, out: Path, console: Console) -> None:
         try:
             train_on(
                 dataset,
-                self.config,
+                config,
                 out=out,
                 device=self.device,
                 checkpoint_minutes=self.checkpoint_minutes,
@@ -173,15 +156,14 @@ class Train:
                 "--optimizer.accumulate needs less"
             ) from error
 
-    def _show_cost(self, folder: DataFolder, out: Path, console: Console) -> None:
+    def _show_cost(self, config: Config, folder: DataFolder, out: Path, console: Console) -> None:
         """A table of what the run is and takes; only prepared data may be written, for later."""
-        assert self.config is not None
-        found = estimate_cost(self.config, folder, self.device)
+        found = estimate_cost(config, folder, self.device)
         if self.json:
             print(as_json(found))
             return
         table = plain_table("", "", show_header=False, title="Dry run", padding=(0, 1))
-        for name, text in _cost_rows(self.config, out, found):
+        for name, text in _cost_rows(config, out, found):
             table.add_row(name, escape(text))
         console.print(table)
         speed = f"about {amount(found['seconds_per_step'])} per step"
@@ -191,19 +173,15 @@ class Train:
         say(console, f"{speed}, {_bytes(found['peak_bytes'])}")
 
     def _reporter(self, console: Console, out: Path) -> Reporter:
-        reporter: Reporter
-        if self.json:
-            reporter = Json(out)
-        elif self.quiet:
-            reporter = Final(console, out)
-        else:
-            reporter = Live(console, out) if console.is_terminal else Lines(console, out)
-        if self.tensorboard and TensorBoard.is_installed():
-            return Reporters(reporter, TensorBoard(out / "tensorboard"))
+        lines = display.Live if console.is_terminal else display.Lines
+        chosen = display.Final if self.quiet else lines
+        reporter = display.Json(out) if self.json else chosen(console, out)
+        if self.tensorboard and find_spec("tensorboard") is not None:
+            return Reporters(reporter, display.TensorBoard(out / "tensorboard"))
         return reporter
 
     def _check(self) -> None:
-        check_options(self, at_least_one=["threads"])
+        options.check_options(self, at_least_one=["threads"])
         if not self.checkpoint_minutes >= 0:
             raise UsageError(
                 f"--checkpoint-minutes must not be negative, got {self.checkpoint_minutes}"
@@ -226,23 +204,16 @@ def _without_task(arguments: Sequence[str]) -> Train:
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether the memory of the machine or of a GPU was too small; torch has a type for the GPU."""
-    full = ("can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        text in str(error) for text in full
-    )
-
-
-def _expand(argument: str) -> str:
-    flag, equals, value = argument.partition("=")
-    return f"{SHORT.get(flag, flag)}{equals}{value}"
+    said = any(x in str(error) for x in ("can't allocate memory", "not enough memory"))
+    return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _start(name: str, arguments: Sequence[str]) -> Config:
     """The settings of a task with the preset and the base that the arguments name."""
-    task, options = task_and_options(name)
-    preset, base = value_of("--preset", arguments), value_of("--base", arguments)
+    task, of_data = options.task_and_options(name)
+    preset, base = (parsing.value_of(flag, arguments) for flag in ("--preset", "--base"))
     with misuse("--preset: "):  # one that does not exist is left for the parser to refuse
-        config = default_config(task, preset if preset in PRESETS else None, **vars(options))
+        config = default_config(task, preset if preset in PRESETS else None, **vars(of_data))
     kept = {name: getattr(config.method, name) for name in ("dt_min", "dt_max", "bidirectional")}
     start = METHODS.get(base or "", METHODS["s4d"])
     return replace(config, method=start.replace(**kept))
@@ -257,9 +228,9 @@ def _check_model(config: Config, default: Config) -> None:
     try:
         build_model(small, signature)
     except ValueError as error:
-        parts = ("model", "method")
-        flags = (changes(part, getattr(config, part), getattr(default, part)) for part in parts)
-        raise blame(error, [flag for each in flags for flag in each]) from error
+        flags = parsing.changes("model", config.model, default.model)
+        flags += parsing.changes("method", config.method, default.method)
+        raise parsing.blame(error, flags) from error
 
 
 def _cost_rows(config: Config, out: Path, found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -6,13 +6,8 @@ Exports and the Hub, which load much that streams do without, are imported when 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from s4d_torch.deploy.official import (
-    from_official,
-    from_official_model,
-    load_layer,
-    read_official,
-    save_layer,
-)
+from s4d_torch.deploy.official import from_official, from_official_model
+from s4d_torch.deploy.official.weight_files import load_layer, read_official, save_layer
 from s4d_torch.deploy.stream import Stream, Streams
 
 if TYPE_CHECKING:
@@ -26,21 +21,9 @@ _LATER = {
     "hub": ("HubSequenceModel", "push_to_hub"),
 }
 
-__all__ = [
-    "Stream",
-    "Streams",
-    "export_model",
-    "Exported",
-    "ExportMismatchError",
-    "quantized",
-    "HubSequenceModel",
-    "push_to_hub",
-    "from_official",
-    "from_official_model",
-    "load_layer",
-    "read_official",
-    "save_layer",
-]
+__all__ = ["Stream", "Streams", "export_model", "Exported", "ExportMismatchError", "quantized"]
+__all__ += ["HubSequenceModel", "push_to_hub", "from_official", "from_official_model"]
+__all__ += ["load_layer", "read_official", "save_layer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -89,16 +89,17 @@ class HubSequenceModel(SequenceModel):
 
         ``revision`` is a branch, tag or commit; with ``local_files_only`` the cache has to have it.
         """
-        place = Path(folder)
-        if not place.is_dir():
-            place = _downloaded(
+        if not Path(folder).is_dir():
+            _check_name(os.fspath(folder))
+            folder = hub_package().snapshot_download(
                 os.fspath(folder),
+                allow_patterns=[WEIGHTS, CONFIG],
                 revision=revision,
                 cache_dir=cache_dir,
                 token=token,
                 local_files_only=local_files_only,
             )
-        return super().from_pretrained(place, device=device, dtype=dtype)
+        return super().from_pretrained(folder, device=device, dtype=dtype)
 
     push_to_hub = push_to_hub
 
@@ -125,14 +126,6 @@ from s4d_torch.deploy import HubSequenceModel
 model = HubSequenceModel.from_pretrained("{repo_id}")
 ```
 """
-
-
-def _downloaded(repo_id: str, **options: Any) -> Path:
-    """The files of a repository, in the cache of the Hub's own client."""
-    _check_name(repo_id)
-    hub = hub_package()
-    where = hub.snapshot_download(repo_id, allow_patterns=[WEIGHTS, CONFIG], **options)
-    return Path(where)
 
 
 def _check_name(repo_id: str) -> None:

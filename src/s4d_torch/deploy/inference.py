@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,9 @@ def labelled(output: Tensor, signature: Signature) -> dict[str, Any]:
 
 def runner_up(prediction: Mapping[str, Any]) -> tuple[str, float] | None:
     """The second class of a labelled output and its probability; None where there is no other."""
-    chances = prediction["probabilities"].items()
-    others = [(chance, name) for name, chance in chances if name != prediction["class"]]
-    if not others:
-        return None
-    chance, name = max(others, key=lambda pair: pair[0])
-    return name, chance
-
-
-# ---- sampling rates ---------------------------------------------------------------------------
+    best, chances = prediction["class"], prediction["probabilities"].items()
+    others = [pair for pair in chances if pair[0] != best]
+    return max(others, key=itemgetter(1), default=None)
 
 
 def relative_rate(signature: Signature, sample_rate: float | None) -> float:
@@ -72,9 +67,6 @@ def predict_at_rates(
     return [outputs[i] for i in range(len(sequences))]
 
 
-# ---- other datasets ---------------------------------------------------------------------------
-
-
 def predict_splits(
     run: Run,
     dataset: Dataset,
@@ -85,18 +77,10 @@ def predict_splits(
     batch_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs and targets of several splits, one after the other."""
-    each = [
-        predict(
-            run.model.to(device),
-            dataset,
-            split,
-            batch_size=batch_size or run.config.training.batch_size,
-            device=device,
-            precision=run.config.training.precision,
-            rate=rate,
-        )
-        for split in splits
-    ]
+    model, training = run.model.to(device), run.config.training
+    options: dict[str, Any] = {"device": device, "precision": training.precision, "rate": rate}
+    options["batch_size"] = batch_size or training.batch_size
+    each = [predict(model, dataset, split, **options) for split in splits]
     outputs, targets = zip(*each, strict=True)
     return torch.cat(outputs), torch.cat(targets)
 

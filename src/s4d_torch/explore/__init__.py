@@ -9,13 +9,5 @@ from s4d_torch.explore.interactive import describe_run, explore_page
 from s4d_torch.explore.side_by_side import compare, digit_models, report
 from s4d_torch.explore.timescales import Timescales, layer_timescales, save_timescales
 
-__all__ = [
-    "layer_timescales",
-    "Timescales",
-    "save_timescales",
-    "describe_run",
-    "explore_page",
-    "digit_models",
-    "compare",
-    "report",
-]
+__all__ = ["layer_timescales", "Timescales", "save_timescales", "describe_run", "explore_page"]
+__all__ += ["digit_models", "compare", "report"]

@@ -26,16 +26,11 @@ DIGITS = 9  # all that float32 has
 
 def explore_page(run: dict[str, Any] | None = None) -> str:
     """The whole page, with a run as :func:`describe_run` gives it or without."""
-    parts = {
-        "/*STYLE*/": _asset("style.css"),
-        "/*SCRIPT*/": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
-        # "<" could end the element the text stands in
-        "/*RUN*/": "" if run is None else as_strict_json(run).replace("<", "\\u003c"),
-    }
-    text = _asset("page.html")
-    for place, content in parts.items():
-        text = text.replace(place, content)
-    return text
+    style, scripts = _asset("style.css"), "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    # "<" could end the element the text stands in
+    data = "" if run is None else as_strict_json(run).replace("<", "\\u003c")
+    text = _asset("page.html").replace("/*STYLE*/", style).replace("/*SCRIPT*/", scripts)
+    return text.replace("/*RUN*/", data)
 
 
 @torch.no_grad()
@@ -71,12 +66,9 @@ def describe_layer(ssm: SSM, start: SSM) -> dict[str, Any]:
         horizon = A * ssm.dt[:, None] * method.softmax_length
         step, C = softmax_step(Discrete(log_A=A, B_now=B), C, horizon)
         B = step.B_now  # the rule is linear in B
+    said = ("structure", "kernel", "discretization", "constraint", "pairs")
     return {
-        "structure": method.structure,
-        "kernel": method.kernel,
-        "discretization": method.discretization,
-        "constraint": method.constraint,
-        "pairs": method.pairs,
+        **{name: getattr(method, name) for name in said},
         "A": _complex(A[::every]),
         "raw": _numbers(ssm.raw_decay.repeat_interleave(A[::every].shape[0] // ssm.n_ssm, dim=0)),
         "B": _complex(B[::every]),

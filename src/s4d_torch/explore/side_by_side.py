@@ -22,19 +22,13 @@ COLUMNS = ("model", "test accuracy", "parameters", "seconds")
 
 
 def digit_models(epochs: int, seed: int, *, quick: bool = False) -> dict[str, Config]:
-    """The models of the paper, and an LSTM with as many parameters.
-
-    With ``quick`` they are very small and train for one epoch.
-    """
+    """The paper's models and an LSTM of their size; with ``quick`` very small and for one epoch."""
     base = default_config("digits")
-    training = replace(base.training, epochs=epochs, seed=seed)
-    base = replace(base, training=training)
+    model, training = base.model, replace(base.training, epochs=epochs, seed=seed)
     if quick:
-        base = replace(
-            base,
-            model=replace(base.model, d_model=8, d_state=4),
-            training=replace(training, epochs=1, batch_size=128),
-        )
+        model = replace(model, d_model=8, d_state=4)
+        training = replace(training, epochs=1, batch_size=128)
+    base = replace(base, model=model, training=training)
     times = {"dt_min": base.method.dt_min, "dt_max": base.method.dt_max}
     rows = {
         "S4D-LegS": METHODS["s4d"],
@@ -67,26 +61,22 @@ def compare(
 
 def result_rows(runs: Mapping[str, Run]) -> list[list[str]]:
     """A row of :data:`COLUMNS` for each run."""
-    return [
-        [
-            name,
-            f"{run.summary['test']['accuracy']:.1%}",
-            f"{run.summary['parameters']:,}",
-            f"{run.summary['seconds']:.1f}",
-        ]
-        for name, run in runs.items()
-    ]
+    rows = []
+    for name, run in runs.items():
+        accuracy, found = run.summary["test"]["accuracy"], run.summary
+        rows.append(
+            [name, f"{accuracy:.1%}", f"{found['parameters']:,}", f"{found['seconds']:.1f}"]
+        )
+    return rows
 
 
 def report(runs: dict[str, Run]) -> Page:
     """The table, the learning curves and what the layers have learned, as a page."""
-    seed = next(iter(runs.values())).config.training.seed
+    shown = runs["S4D-LegS"]
+    seed = shown.config.training.seed
+    axes = ("epoch", "validation_accuracy")
     curves = [
-        Line(
-            name,
-            [float(row["epoch"]) for row in run.rows],
-            [float(row["validation_accuracy"]) for row in run.rows],
-        )
+        Line(name, *([float(row[axis]) for row in run.rows] for axis in axes))
         for name, run in runs.items()
     ]
     caption = "Accuracy of the weights that did best on the validation set"
@@ -107,16 +97,13 @@ def report(runs: dict[str, Run]) -> Page:
             "A state space layer is a convolution. These are the kernels of the first features of "
             "S4D-LegS's first layer, at the start and as learned."
         ),
-        *(_kernels(model, when) for when, model in _before_and_after(runs["S4D-LegS"]).items()),
+        _kernels(build_model(shown.config, shown.signature), "At the start"),
+        _kernels(shown.model, "Learned"),
         Heading("Machine and command"),
         Paragraph(f"{machine}, {torch.get_num_threads()} thread(s)"),
         Code("s4d demo"),
     )
     return page
-
-
-def _before_and_after(run: Run) -> dict[str, Pretrained]:
-    return {"At the start": build_model(run.config, run.signature), "Learned": run.model}
 
 
 def _kernels(model: Pretrained, caption: str) -> Chart:

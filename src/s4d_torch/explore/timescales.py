@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.05, 0.5, 0.95)
 POINTS = 1500  # of a layer that are drawn
 COLUMNS = 4
-COLOURS = {"start": ORANGE, "trained": BLUE}
+
 # rings around dots: both are seen where training has left a mode in its place
 MARKS: dict[str, dict[str, Any]] = {
     "start": {"s": 17, "facecolors": "none", "edgecolors": ORANGE, "linewidths": 0.7},
@@ -34,21 +33,21 @@ MARKS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Timescales:
+class Timescales(NamedTuple):
     """The modes of a layer: dt (channels,), the others (channels, modes)."""
 
     dt: Tensor
-    time_constant: Tensor
-    """samples"""
-    frequency: Tensor
-    """cycles per sample"""
+    time_constant: Tensor  # samples
+    frequency: Tensor  # cycles per sample
 
     def quantiles(self, name: str) -> tuple[float, ...]:
         """The 5%, 50% and 95% quantiles of one of them."""
         values = getattr(self, name).flatten()
         levels = torch.tensor(QUANTILES, dtype=values.dtype)
         return tuple(torch.quantile(values[: 10**7], levels).tolist())
+
+
+Layers = Sequence[Timescales]
 
 
 @torch.no_grad()
@@ -64,30 +63,20 @@ def layer_timescales(model: nn.Module) -> list[Timescales]:
 
 
 def save_timescales(
-    start: Sequence[Timescales],
-    trained: Sequence[Timescales],
-    out: Path,
-    *,
-    length: int,
-    sample_rate: float | None,
+    start: Layers, trained: Layers, out: Path, *, length: int, sample_rate: float | None
 ) -> None:
     """Modes of each layer by frequency and time constant, and how training has moved them."""
     try:
         from matplotlib import rc_context
     except ImportError as error:
         raise missing_package("pictures", "matplotlib", "plots") from error
+    out.parent.mkdir(parents=True, exist_ok=True)
     with rc_context(STYLE):
         figure = _draw(start, trained, length, sample_rate)
-        out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=130, metadata=FORMATS[out.suffix.lower()])
 
 
-def _draw(
-    start: Sequence[Timescales],
-    trained: Sequence[Timescales],
-    length: int,
-    sample_rate: float | None,
-) -> Figure:
+def _draw(start: Layers, trained: Layers, length: int, sample_rate: float | None) -> Figure:
     from matplotlib.figure import Figure
 
     rows = -(-len(trained) // COLUMNS)
@@ -122,9 +111,8 @@ def _draw(
 def _modes(axes: Axes, start: Timescales, trained: Timescales, lowest: float, length: int) -> None:
     for (name, mark), each in zip(MARKS.items(), (start, trained), strict=True):
         every = max(1, each.frequency.numel() // POINTS)
-        x = each.frequency.flatten()[::every].clamp_min(lowest)
-        y = each.time_constant.flatten()[::every]
-        axes.scatter(x, y, alpha=0.6, label=name, **mark)
+        x, y = (values.flatten()[::every] for values in (each.frequency, each.time_constant))
+        axes.scatter(x.clamp_min(lowest), y, alpha=0.6, label=name, **mark)
     axes.axhline(length, color=FAINT, lw=1, linestyle=(0, (4, 3)), label="length of a sequence")
     axes.axvline(0.5, color=FAINT, lw=1, linestyle=(0, (1, 2)), label="half the sampling rate")
     axes.set(xscale="log", yscale="log")
@@ -133,31 +121,18 @@ def _modes(axes: Axes, start: Timescales, trained: Timescales, lowest: float, le
 
 
 def _hertz(axes: Axes, sample_rate: float) -> None:
-    def to_hertz(x: Any) -> Any:
-        return x * sample_rate
-
-    def from_hertz(x: Any) -> Any:
-        return x / sample_rate
-
-    above = axes.secondary_xaxis("top", functions=(to_hertz, from_hertz))
+    to_and_from = (lambda x: x * sample_rate, lambda x: x / sample_rate)
+    above = axes.secondary_xaxis("top", functions=to_and_from)
     above.set_xlabel("Hz", labelpad=2)
     above.spines["top"].set_visible(True)
 
 
-def _summary(
-    figure: Any, start: Sequence[Timescales], trained: Sequence[Timescales], lowest: float
-) -> None:
+def _summary(figure: Any, start: Layers, trained: Layers, lowest: float) -> None:
     """Medians and the middle 90% by layer."""
-    titles = {
-        "dt": "step size dt",
-        "time_constant": "time constant (samples)",
-        "frequency": "cycles per sample",
-    }
-    for axes, (name, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
+    titles = ("step size dt", "time constant (samples)", "cycles per sample")
+    for axes, name, title in zip(figure.subplots(1, 3), Timescales._fields, titles, strict=True):
         floor = lowest if name == "frequency" else 0.0
-        for shift, colour, each in zip(
-            (-0.12, 0.12), COLOURS.values(), (start, trained), strict=True
-        ):
+        for shift, colour, each in ((-0.12, ORANGE, start), (0.12, BLUE, trained)):
             quantiles = [[max(x, floor) for x in one.quantiles(name)] for one in each]
             low, middle, high = zip(*quantiles, strict=True)
             x = [i + 1 + shift for i in range(len(each))]

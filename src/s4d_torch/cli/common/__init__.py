@@ -1,1 +1,1 @@
-"""What several commands share: flags and their parsing, checks of options, tables."""
+"""What several commands share: flags and their parsing, checks of options."""

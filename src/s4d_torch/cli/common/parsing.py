@@ -105,13 +105,9 @@ def parse(
 
 def blame(error: Exception, flags: Iterable[str]) -> UsageError:
     """The message of ``error`` behind the flags it is about: those it names, or else all given."""
-    given = list(flags)
-    named = [
-        flag
-        for flag in given
-        if re.search(rf"\b{flag.rpartition('.')[2].replace('-', '_')}\b", str(error))
-    ]
-    about = ", ".join(named or given)
+    names = {flag: flag.rpartition(".")[2].replace("-", "_") for flag in flags}
+    named = [flag for flag, name in names.items() if re.search(rf"\b{name}\b", str(error))]
+    about = ", ".join(named or names)
     return UsageError(f"{about}: {error}" if about else str(error))
 
 

@@ -12,8 +12,11 @@ Example = Callable[[Facts], list[str]]
 
 def card(facts: Facts, example: Example | None) -> str:
     """The README of an export, from the facts of its ``export.json``."""
+    config = facts["config"]
+    layers = "1 layer" if config["n_layers"] == 1 else f"{config['n_layers']} layers"
+    size = f"{layers}, d_model {config['d_model']}, d_state {config['d_state']}"
     parts = [
-        "# " + _title(facts),
+        f"# A state space model ({size})",
         _first_words(facts),
         *([] if example is None else ["## Use\n```python\n" + "\n".join(example(facts)) + "\n```"]),
         "## Inputs and outputs\n" + _tables(facts),
@@ -25,52 +28,34 @@ def card(facts: Facts, example: Example | None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _title(facts: Facts) -> str:
-    config = facts["config"]
-    layers = "1 layer" if config["n_layers"] == 1 else f"{config['n_layers']} layers"
-    size = f"{layers}, d_model {config['d_model']}, d_state {config['d_state']}"
-    return f"A state space model ({size})"
-
-
 def _first_words(facts: Facts) -> str:
     method = facts["config"]["method"]
-    choices = ", ".join(
-        str(method[name]) for name in ("structure", "kernel", "discretization", "init")
+    choices = ", ".join(method[name] for name in ("structure", "kernel", "discretization", "init"))
+    step = facts["why_no_step"] or (
+        f"`{facts['step']['file']}`: one sample at a time, with the state in and out; "
+        "zeros are the state before the first sample"
     )
-    lines = [
+    return (
         f"Exported by s4d-torch {facts['versions']['s4d_torch']} ({choices}). It needs "
-        f"{facts['needs']}; s4d-torch is not needed.",
-        "",
-        f"- `{facts['sequence']['file']}`: whole sequences, of any number and length",
-    ]
-    if facts["step"] is None:
-        lines.append(f"- {facts['why_no_step']}")
-    else:
-        lines.append(
-            f"- `{facts['step']['file']}`: one sample at a time, with the state in and out; "
-            "zeros are the state before the first sample"
-        )
-    lines.append("- `export.json`: all of this page as data")
-    return "\n".join(lines)
-
-
-# -- the examples --------------------------------------------------------------------------------
+        f"{facts['needs']}; s4d-torch is not needed.\n\n"
+        f"- `{facts['sequence']['file']}`: whole sequences, of any number and length\n"
+        f"- {step}\n- `export.json`: all of this page as data"
+    )
 
 
 def onnx_example(facts: Facts) -> list[str]:
-    shape, tokens = _sizes(facts), _reads_tokens(facts)
-    dtype = "np.int64" if tokens else "np.float32"
+    shape, towers, tokens = _sizes(facts)
     lines = [
         "import numpy as np",
         "import onnxruntime as ort",
         "ort.set_default_logger_severity(3)  # no remark that lengths may be left out",
         f'sequence = ort.InferenceSession("{facts["sequence"]["file"]}")',
-        f"x = np.zeros({shape}, dtype={dtype})  # your data",
+        f"x = np.zeros({shape}, dtype=np.{'int64' if tokens else 'float32'})  # your data",
         f"u = {_normalised(facts, 'np.array({}, np.float32)')}",
         '(y,) = sequence.run(["y"], {"u": u})',
     ]
     if facts["step"] is not None:
-        first = "u[:, :, 0]" if _towers(facts) == 2 else "u[:, 0]"
+        first = "u[:, :, 0]" if towers == 2 else "u[:, 0]"
         lines += [
             f'step = ort.InferenceSession("{facts["step"]["file"]}")',
             "state = {i.name: np.zeros([2, *i.shape[1:]]) for i in step.get_inputs()[1:]}",
@@ -80,18 +65,16 @@ def onnx_example(facts: Facts) -> list[str]:
 
 
 def torch_example(facts: Facts) -> list[str]:
-    shape, tokens = _sizes(facts), _reads_tokens(facts)
-    dtype = ", dtype=torch.int64" if tokens else ""
-    lead = tuple(shape[: _towers(facts)])
+    shape, towers, tokens = _sizes(facts)
     lines = [
         "import torch",
         f'sequence = torch.export.load("{facts["sequence"]["file"]}").module()',
-        f"x = torch.zeros({shape}{dtype})  # your data",
+        f"x = torch.zeros({shape}{', dtype=torch.int64' if tokens else ''})  # your data",
         f"u = {_normalised(facts, 'torch.tensor({})')}",
-        f"y = sequence(u, torch.full({lead}, {shape[_towers(facts)]}))",
+        f"y = sequence(u, torch.full({shape[:towers]}, {shape[towers]}))",
     ]
     if facts["step"] is not None:
-        first = "u[:, :, 0]" if _towers(facts) == 2 else "u[:, 0]"
+        first = "u[:, :, 0]" if towers == 2 else "u[:, 0]"
         shapes = [(2, *part["shape"][1:]) for part in facts["step"]["inputs"][1:]]
         lines += [
             f'step = torch.export.load("{facts["step"]["file"]}").module()',
@@ -102,10 +85,11 @@ def torch_example(facts: Facts) -> list[str]:
     return lines
 
 
-def _sizes(facts: Facts) -> tuple[int, ...]:
-    """The shape of the example's data: two sequences of a thousand samples."""
-    sizes = {"batch": 2, "length": 1000}
-    return tuple(sizes.get(size, size) for size in facts["sequence"]["inputs"][0]["shape"])
+def _sizes(facts: Facts) -> tuple[tuple[int, ...], int, bool]:
+    """The shape of the example's data, two sequences of a thousand samples; towers; tokens."""
+    sizes, config = {"batch": 2, "length": 1000}, facts["config"]
+    shape = tuple(sizes.get(size, size) for size in facts["sequence"]["inputs"][0]["shape"])
+    return shape, config["towers"], config["encoder"] == "embedding"
 
 
 def _normalised(facts: Facts, array: str) -> str:
@@ -120,46 +104,28 @@ def _changes(data: Mapping[str, Any]) -> bool:
     return any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
 
 
-def _reads_tokens(facts: Facts) -> bool:
-    return bool(facts["config"]["encoder"] == "embedding")
-
-
-def _towers(facts: Facts) -> int:
-    return int(facts["config"]["towers"])
-
-
-# -- tables and words ----------------------------------------------------------------------------
-
-
 def _tables(facts: Facts) -> str:
     parts = []
-    for name in ("sequence", "step"):
-        if facts[name] is None:
-            continue
-        rows = [("in", each) for each in facts[name]["inputs"]]
-        rows += [("out", each) for each in facts[name]["outputs"]]
-        body = [
+    for file in filter(None, (facts["sequence"], facts["step"])):
+        rows = [
             (way, f"`{each['name']}`", each["dtype"], f"({', '.join(map(str, each['shape']))})")
-            for way, each in rows
+            for way in ("in", "out")
+            for each in file[f"{way}puts"]
         ]
-        parts.append(f"`{facts[name]['file']}`\n\n" + _table(("", "name", "type", "shape"), body))
+        parts.append(f"`{file['file']}`\n\n" + _table(("", "name", "type", "shape"), rows))
     lengths = "`lengths` holds the number of samples of each sequence of a right-padded batch; " + (
         "left out, all are as long as `u`. (ONNX Runtime remarks on it when it loads the "
         "file: a default is what makes an input optional.)"
         if facts["lengths_optional"]
         else "for sequences without padding, that of `u`."
     )
-    return "\n\n".join([*parts, lengths, _arithmetic(facts)])
-
-
-def _arithmetic(facts: Facts) -> str:
-    words = (
+    arithmetic = (
         "All arithmetic is real: float32, and float64 for the state of the step, whose eigenvalues "
         "lie close to the unit circle. Inputs are not checked, neither for NaN nor for their range."
     )
     if facts["rate"] != 1:
-        words += f" The sampling rate is fixed at `rate={facts['rate']:g}`."
-    return words
+        arithmetic += f" The sampling rate is fixed at `rate={facts['rate']:g}`."
+    return "\n\n".join([*parts, lengths, arithmetic])
 
 
 def _data(facts: Facts) -> str:
@@ -190,18 +156,12 @@ def _data(facts: Facts) -> str:
 
 
 def _check(facts: Facts) -> str:
-    checked = facts["checked"]
-    rows = [
-        (
-            name,
-            row["batch"],
-            row.get("length", row.get("steps")),
-            "yes" if row.get("ragged") else "no",
-            f"{row['difference']:.1e}",
-        )
-        for name in ("sequence", "step")
-        for row in checked.get(name, [])
-    ]
+    checked, rows = facts["checked"], []
+    for name in ("sequence", "step"):
+        for row in checked.get(name, []):
+            samples, difference = row.get("length", row.get("steps")), f"{row['difference']:.1e}"
+            ragged = "yes" if row.get("ragged") else "no"
+            rows.append((name, row["batch"], samples, ragged, difference))
     words = (
         f"Compared with the model in PyTorch, the largest difference is "
         f"{checked['difference']:.1e} of the largest output; {checked['tolerance']:g} was allowed."
@@ -222,8 +182,7 @@ def _quantisation(facts: Facts) -> str:
         for name, before in found["bytes_before"].items()
     ]
     lines.append(_table(("file", "bytes before", "bytes now"), sizes))
-    if found["scores"] is not None:
-        scores = found["scores"]
+    if scores := found["scores"]:
         lines.append(f"On {scores['sequences']} sequences of the {scores['split']} split:")
         rows = [
             (name, f"{before:.5g}", f"{scores['after'][name]:.5g}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -22,8 +21,7 @@ STEPS = 100
 LONGEST = 20_000  # samples of the training data that a check takes the time for
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """One call: the largest difference and the largest output of the model."""
 
     what: dict[str, Any]
@@ -50,38 +48,32 @@ def check_sequence(
     call: Sequence,
     model: SequenceModel,
     plan: ModelPlan,
-    *,
     rate: float,
-    trained_length: int | None,
-    lengths_optional: bool,
+    trained_length: int | None = None,
+    lengths_optional: bool = False,
 ) -> list[Checked]:
     """Compare at several batches and lengths, whole and ragged."""
-    generator = Generator().manual_seed(0)
-    cases = list(SEQUENCES)
-    if trained_length is not None and trained_length <= LONGEST:
-        cases.append((1, trained_length))
-    found = []
-    for batch, length in cases:
-        lead = (batch,) if plan.towers == 1 else (batch, 2)
+    generator, found = Generator().manual_seed(0), []
+    own = [(1, trained_length)] if trained_length is not None and trained_length <= LONGEST else []
+    for batch, length in [*SEQUENCES, *own]:
+        lead = (batch, 2)[: plan.towers]
         u = sample_input(plan, (*lead, length), generator)
         whole = torch.full(lead, length)
         ragged = torch.randint(1, length + 1, lead, generator=generator)
         for lengths in [whole, ragged] if length > 1 else [whole]:
             wanted = model(_as_read(u, model), lengths=lengths, rate=rate, return_state=False)[0]
-            left_out = lengths_optional and lengths is whole
-            y = call(u, None if left_out else lengths)
+            y = call(u, None if lengths_optional and lengths is whole else lengths)
             what = {"batch": batch, "length": length, "ragged": lengths is ragged}
             found.append(_compared(what, y, wanted))
     return found
 
 
 @torch.no_grad()
-def check_step(call: Step, model: SequenceModel, plan: ModelPlan, *, rate: float) -> list[Checked]:
+def check_step(call: Step, model: SequenceModel, plan: ModelPlan, rate: float) -> list[Checked]:
     """Compare single steps from the start, for several batches."""
-    generator = Generator().manual_seed(0)
-    found = []
+    generator, found = Generator().manual_seed(0), []
     for batch in STREAMS:
-        lead = (batch,) if plan.towers == 1 else (batch, 2)
+        lead = (batch, 2)[: plan.towers]
         theirs, own = model.initial_state(batch), as_state(model.initial_state(batch), plan)
         outputs, wanted = [], []
         for _ in range(STEPS):
@@ -90,24 +82,21 @@ def check_step(call: Step, model: SequenceModel, plan: ModelPlan, *, rate: float
             y, own = call(u, own)
             outputs.append(y)
             wanted.append(expected)
-        what = {"batch": batch, "steps": STEPS}
-        found.append(_compared(what, torch.stack(outputs), torch.stack(wanted)))
+        both = torch.stack(outputs), torch.stack(wanted)
+        found.append(_compared({"batch": batch, "steps": STEPS}, *both))
     return found
 
 
 @torch.no_grad()
 def output_change(
-    exact: SequenceModel, other: SequenceModel, plan: ModelPlan, rate: float = 1.0
+    exact: SequenceModel, other: SequenceModel, plan: ModelPlan, rate: float
 ) -> float:
     """The largest difference of ``other`` on sample inputs, of the largest output of ``exact``."""
 
     def call(u: Tensor, lengths: Tensor | None) -> Tensor:
-        y: Tensor = other(_as_read(u, other), lengths=lengths, rate=rate, return_state=False)[0]
-        return y
+        return other(_as_read(u, other), lengths=lengths, rate=rate, return_state=False)[0]
 
-    found = check_sequence(
-        call, exact, plan, rate=rate, trained_length=None, lengths_optional=False
-    )
+    found = check_sequence(call, exact, plan, rate)
     return max(each.difference for each in found) / (max(each.largest for each in found) or 1.0)
 
 

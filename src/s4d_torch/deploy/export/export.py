@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,8 @@ import torch
 from s4d_torch._files import folder_in_place_of, temporary_folder
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Dataset, Signature
+from s4d_torch.deploy.export import check
 from s4d_torch.deploy.export.card import card
-from s4d_torch.deploy.export.check import (
-    Checked,
-    check_sequence,
-    check_step,
-    output_change,
-    reference,
-)
 from s4d_torch.deploy.export.formats import FORMATS, Format
 from s4d_torch.deploy.export.quantize import quantized, quantized_plan
 from s4d_torch.nn.model import SequenceModel
@@ -84,10 +79,14 @@ def export_model(
     as after any error, ``folder`` is as it was.
     """
     kind, target = FORMATS[to], Path(folder)
-    _check_model(model)
+    if not isinstance(model, SequenceModel):
+        raise TypeError(
+            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
+            "torch.export and torch.onnx take other models"
+        )
     versions = kind.require()
     _check_target(target)
-    exact = reference(model)
+    exact = check.reference(model)
     shown = exact if quantize is None else quantized(exact, quantize)
     exact_plan = make_plan(exact, rate)
     kind.check(exact_plan)
@@ -95,7 +94,12 @@ def export_model(
     signature = dataset.signature if signature is None and dataset is not None else signature
     with folder_in_place_of(target, prefix=".export-") as place:
         _write(kind, plan, place)
-        checked = _check(kind, plan, shown, place, rate, signature)
+        sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
+        length, optional = None if signature is None else signature.length, kind.lengths_optional
+        checked = {"sequence": check.check_sequence(sequence, shown, plan, rate, length, optional)}
+        if plan.causal:
+            step = kind.load_step(place / f"step{kind.suffix}")
+            checked["step"] = check.check_step(step, shown, plan, rate)
         facts = {
             "format": "s4d_torch.export",
             "format_version": FORMAT_VERSION,
@@ -114,7 +118,7 @@ def export_model(
             facts["quantized"] = {
                 "to": quantize,
                 "bytes_before": _sizes(kind, exact_plan, place),
-                "output_change": output_change(exact, shown, plan, rate),
+                "output_change": check.output_change(exact, shown, plan, rate),
                 "scores": None if dataset is None else _scores(exact, shown, dataset, rate),
             }
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -128,51 +132,22 @@ def _write(kind: Format, plan: ModelPlan, place: Path) -> None:
         kind.write_step(plan, place / f"step{kind.suffix}")
 
 
-def _check(
-    kind: Format,
-    plan: ModelPlan,
-    model: SequenceModel,
-    place: Path,
-    rate: float,
-    signature: Signature | None,
-) -> dict[str, list[Checked]]:
-    found = {
-        "sequence": check_sequence(
-            kind.load_sequence(place / f"sequence{kind.suffix}"),
-            model,
-            plan,
-            rate=rate,
-            trained_length=None if signature is None else signature.length,
-            lengths_optional=kind.lengths_optional,
-        )
-    }
-    if plan.causal:
-        step = kind.load_step(place / f"step{kind.suffix}")
-        found["step"] = check_step(step, model, plan, rate=rate)
-    return found
-
-
-def _judged(checked: dict[str, list[Checked]], tolerance: float) -> dict[str, Any]:
+def _judged(checked: dict[str, list[check.Checked]], tolerance: float) -> dict[str, Any]:
     """The differences in units of the largest output; an error if one is too large."""
-    every = [each for part in checked.values() for each in part]
-    largest = max(each.largest for each in every) or 1.0
+    largest = max(each.largest for part in checked.values() for each in part) or 1.0
     relative = {
         name: [{**each.what, "difference": each.difference / largest} for each in part]
         for name, part in checked.items()
     }
-    flat = [(row["difference"], name, row) for name, part in relative.items() for row in part]
-    wrong = [entry for entry in flat if not entry[0] <= tolerance]  # NaN is wrong too
-    if wrong:
-        difference, name, row = wrong[0]
-        where = ", ".join(f"{key} {value}" for key, value in row.items() if key != "difference")
-        raise ExportMismatchError(
-            f"the exported {name} differs from the model by {difference:.1e} of the largest output "
-            f"({where}), and {tolerance:g} is allowed; nothing was written"
-        )
+    flat = [(row.difference / largest, name, row.what) for name in checked for row in checked[name]]
+    for difference, name, what in flat:
+        if not difference <= tolerance:  # NaN is wrong too
+            where = ", ".join(f"{key} {value}" for key, value in what.items())
+            raise ExportMismatchError(
+                f"the exported {name} differs from the model by {difference:.1e} of the largest "
+                f"output ({where}), and {tolerance:g} is allowed; nothing was written"
+            )
     return {"tolerance": tolerance, "difference": max(entry[0] for entry in flat), **relative}
-
-
-# -- what is told of it -------------------------------------------------------------------------
 
 
 def _described(kind: Format, plan: ModelPlan, place: Path) -> dict[str, Any]:
@@ -181,44 +156,34 @@ def _described(kind: Format, plan: ModelPlan, place: Path) -> dict[str, Any]:
     features = [] if plan.tokens else [plan.d_input]
     dtype = "int64" if plan.tokens else "float32"
     times = ["length"] if plan.pooling == "none" else []
-    y = _tensor("y", "float32", ["batch", *times, plan.d_output])
-    sequence, step = (f"{name}{kind.suffix}" for name in ("sequence", "step"))
-    described: dict[str, Any] = {
-        "sequence": {
-            "file": sequence,
-            "bytes": (place / sequence).stat().st_size,
-            "inputs": [
-                _tensor("u", dtype, [*lead, "length", *features]),
-                _tensor("lengths", "int64", lead),
-            ],
-            "outputs": [y],
-        },
-        "step": None,
-        "why_no_step": None if plan.causal else NO_STEP,
-    }
-    if plan.causal:
-        shapes = plan.state_shapes().items()
-        states = [_tensor(name, "float64", [*lead, *shape]) for name, shape in shapes]
-        after = [{**state, "name": f"next_{state['name']}"} for state in states]
-        described["step"] = {
-            "file": step,
-            "bytes": (place / step).stat().st_size,
-            "inputs": [_tensor("u", dtype, [*lead, *features]), *states],
-            "outputs": [_tensor("y", "float32", ["batch", plan.d_output]), *after],
-        }
-    return described
 
+    def tensor(name: str, dtype: str, *shape: str | int) -> dict[str, Any]:
+        return {"name": name, "dtype": dtype, "shape": list(shape)}
 
-def _tensor(name: str, dtype: str, shape: list[Any]) -> dict[str, Any]:
-    return {"name": name, "dtype": dtype, "shape": list(shape)}
+    def described(name: str, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
+        file = place / f"{name}{kind.suffix}"
+        size = file.stat().st_size
+        return {"file": file.name, "bytes": size, "inputs": inputs, "outputs": outputs}
+
+    inputs = [tensor("u", dtype, *lead, "length", *features), tensor("lengths", "int64", *lead)]
+    outputs = [tensor("y", "float32", "batch", *times, plan.d_output)]
+    sequence = described("sequence", inputs, outputs)
+    if not plan.causal:
+        return {"sequence": sequence, "step": None, "why_no_step": NO_STEP}
+    shapes = plan.state_shapes().items()
+    inputs = [tensor("u", dtype, *lead, *features)]
+    inputs += [tensor(name, "float64", *lead, *shape) for name, shape in shapes]
+    outputs = [tensor("y", "float32", "batch", plan.d_output)]
+    outputs += [{**state, "name": f"next_{state['name']}"} for state in inputs[1:]]
+    step = described("step", inputs, outputs)
+    return {"sequence": sequence, "step": step, "why_no_step": None}
 
 
 def _sizes(kind: Format, plan: ModelPlan, place: Path) -> dict[str, int]:
     """Bytes of the files of another plan."""
     with temporary_folder(place / "exact") as other:
         _write(kind, plan, other)
-        files = sorted(other.iterdir())
-        return {file.stem: file.stat().st_size for file in files}
+        return {file.stem: file.stat().st_size for file in sorted(other.iterdir())}
 
 
 def _scores(
@@ -240,30 +205,15 @@ def _scores(
     return {"split": name, "sequences": len(split), "before": before, "after": after}
 
 
-# -- where it goes --------------------------------------------------------------------------------
-
-
-def _check_model(model: SequenceModel) -> None:
-    if not isinstance(model, SequenceModel):
-        raise TypeError(
-            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
-            "torch.export and torch.onnx take other models"
-        )
-
-
 def _check_target(folder: Path) -> None:
     """Refuse a folder with anything in it but an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder for the export")
-    if folder.is_dir() and any(folder.iterdir()) and not _is_export(folder):
-        raise FileExistsError(
-            f"{folder} is not empty and holds no earlier export; name another folder"
-        )
-
-
-def _is_export(folder: Path) -> bool:
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(facts, dict) and facts.get("format") == "s4d_torch.export"
+    if folder.is_dir() and any(folder.iterdir()):
+        facts = None
+        with suppress(OSError, ValueError):
+            facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or facts.get("format") != "s4d_torch.export":
+            raise FileExistsError(
+                f"{folder} is not empty and holds no earlier export; name another folder"
+            )

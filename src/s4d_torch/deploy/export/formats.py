@@ -21,10 +21,6 @@ Sequence = Callable[[Tensor, Tensor | None], Tensor]
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
-def _takes_all(plan: ModelPlan) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Format:
     """Writers of the two graphs, and loaders of what they wrote; register your own in FORMATS.
@@ -35,24 +31,21 @@ class Format:
     suffix: str
     needs: str
     """what a program that uses the files has to have installed"""
-    write_sequence: Callable[[ModelPlan, Path], None]
-    write_step: Callable[[ModelPlan, Path], None]
+    write_sequence: Callable[[ModelPlan, Path], object]
+    write_step: Callable[[ModelPlan, Path], object]
     load_sequence: Callable[[Path], Sequence]
     load_step: Callable[[Path], Step]
     lengths_optional: bool = False
     """whether a sequence runs without ``lengths``"""
     require: Callable[[], dict[str, str]] = dict
     """raise if a package is missing; the versions that matter"""
-    check: Callable[[ModelPlan], None] = _takes_all
+    check: Callable[[ModelPlan], object] = lambda plan: None
     """raise if a choice of the model has no form in this format"""
     example: Example | None = None
     """for the model card"""
 
 
 FORMATS: Registry[Format] = Registry("export format")
-
-
-# -- ONNX ----------------------------------------------------------------------------------------
 
 
 def _onnx_versions() -> dict[str, str]:
@@ -72,9 +65,7 @@ def _onnx_sequence(path: Path) -> Sequence:
     session = _session(path)
 
     def call(u: Tensor, lengths: Tensor | None) -> Tensor:
-        given = {"u": u.numpy()}
-        if lengths is not None:
-            given["lengths"] = lengths.numpy()
+        given = {"u": u.numpy()} | ({} if lengths is None else {"lengths": lengths.numpy()})
         return torch.from_numpy(session.run(["y"], given)[0])
 
     return call
@@ -101,40 +92,12 @@ FORMATS.register(
         require=_onnx_versions,
         check=onnx_model.check_forms,
         example=onnx_example,
-        write_sequence=lambda plan, path: _write(path, onnx_model.sequence_graph(plan)),
-        write_step=lambda plan, path: _write(path, onnx_model.step_graph(plan)),
+        write_sequence=lambda plan, path: path.write_bytes(onnx_model.sequence_graph(plan)),
+        write_step=lambda plan, path: path.write_bytes(onnx_model.step_graph(plan)),
         load_sequence=_onnx_sequence,
         load_step=_onnx_step,
     ),
 )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
-# -- torch.export --------------------------------------------------------------------------------
-
-
-def _torch_sequence(path: Path) -> Sequence:
-    program = torch_model.load_program(path)
-
-    def call(u: Tensor, lengths: Tensor | None) -> Tensor:
-        assert lengths is not None
-        y: Tensor = program(u, lengths)
-        return y
-
-    return call
-
-
-def _torch_step(path: Path) -> Step:
-    program = torch_model.load_program(path)
-
-    def call(u: Tensor, state: State) -> tuple[Tensor, State]:
-        y, after = program(u, state)
-        return y, after
-
-    return call
 
 
 FORMATS.register(
@@ -145,7 +108,7 @@ FORMATS.register(
         example=torch_example,
         write_sequence=torch_model.save_sequence,
         write_step=torch_model.save_step,
-        load_sequence=_torch_sequence,
-        load_step=_torch_step,
+        load_sequence=torch_model.load_program,
+        load_step=torch_model.load_program,
     ),
 )

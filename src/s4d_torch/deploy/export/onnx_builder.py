@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Graph:
         self.outputs: list[Any] = []
         self.constants: dict[str, Any] = {}
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        self._count = 0
+        self._numbers = count(1)  # of nodes
 
     def input(self, name: str, dtype: str, shape: Sequence[str | int]) -> Value:
         self.inputs.append(self._described(name, dtype, shape))
@@ -79,7 +80,7 @@ class Graph:
 
     def ops(self, kind: str, *inputs: Value, results: int, **attributes: Any) -> list[Value]:
         """A node with several results."""
-        name = self._fresh(kind)
+        name = f"{self.scope}{kind}_{next(self._numbers)}"
         outputs = [name] if results == 1 else [f"{name}:{i}" for i in range(results)]
         node = self.onnx.helper.make_node(kind, list(inputs), outputs, name=name, **attributes)
         self.nodes.append(node)
@@ -90,9 +91,9 @@ class Graph:
 
     def reshape(self, x: Value, *sizes: Value | int) -> Value:
         """To a shape of numbers and of values (1,)."""
-        if all(isinstance(size, int) for size in sizes):
-            return self.op("Reshape", x, self.constant([int(size) for size in sizes]))
-        return self.op("Reshape", x, self.shape(*sizes))
+        numbers = [size for size in sizes if isinstance(size, int)]
+        fixed = len(numbers) == len(sizes)
+        return self.op("Reshape", x, self.constant(numbers) if fixed else self.shape(*sizes))
 
     def shape(self, *sizes: Value | int) -> Value:
         parts = [size if isinstance(size, str) else self.constant([size]) for size in sizes]
@@ -106,6 +107,9 @@ class Graph:
         start_, axis_, step_ = (self.constant([number]) for number in (start, axis, step))
         return self.op("Slice", x, start_, stop, axis_, step_)
 
+    def unsqueeze(self, x: Value, axis: int) -> Value:
+        return self.op("Unsqueeze", x, self.constant([axis]))
+
     def body(self, name: str) -> Graph:
         """A graph for the inside of a loop, whose nodes may use the results of this one."""
         inner = Graph(f"{self.scope}{name}", outer=self)
@@ -114,10 +118,8 @@ class Graph:
 
     def proto(self) -> Any:
         """The graph itself, as an attribute of a loop takes it."""
-        constants = list(self.constants.values())
-        return self.onnx.helper.make_graph(
-            self.nodes, self.name, self.inputs, self.outputs, constants
-        )
+        parts = self.nodes, self.name, self.inputs, self.outputs, list(self.constants.values())
+        return self.onnx.helper.make_graph(*parts)
 
     def serialized(self) -> bytes:
         """A whole ONNX file, checked for form."""
@@ -134,16 +136,10 @@ class Graph:
                 f"the graph has {model.ByteSize() / 1e9:.1f} GB, and one ONNX file holds 2 at most"
             )
         self.onnx.checker.check_model(model)
-        content: bytes = model.SerializeToString()
-        return content
-
-    def _fresh(self, kind: str) -> str:
-        self._count += 1
-        return f"{self.scope}{kind}_{self._count}"
+        return model.SerializeToString()
 
     def _type(self, dtype: str) -> int:
-        code: int = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        return code
+        return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def _described(self, name: str, dtype: str, shape: Sequence[str | int]) -> Any:
         return self.onnx.helper.make_tensor_value_info(name, self._type(dtype), list(shape))
@@ -151,9 +147,7 @@ class Graph:
 
 def _as_array(content: Tensor | Array | Sequence[int] | float | int) -> Array:
     if isinstance(content, Tensor):
-        return np.ascontiguousarray(content.detach().cpu().numpy())
+        content = content.detach().cpu().numpy()
     if isinstance(content, np.ndarray):
         return np.ascontiguousarray(content)
-    if isinstance(content, float):
-        return np.array(content, dtype=np.float32)
-    return np.array(content, dtype=np.int64)
+    return np.array(content, dtype=np.float32 if isinstance(content, float) else np.int64)

@@ -14,8 +14,7 @@ WHOLE = 2**62  # the length of a sequence that has no padding: min(lengths, leng
 
 def check_forms(plan: ModelPlan) -> None:
     """Refuse a model with a choice that has no ONNX form."""
-    without = lacking(plan.model, "onnx")
-    if without:
+    if without := lacking(plan.model, "onnx"):
         kinds = {"activation": "onnx=", "mixing": "onnx=", "norm": "fold="}
         given = ", ".join(f"{kinds[name.split()[0]]} for the {name}" for name in without)
         raise ValueError(
@@ -30,29 +29,23 @@ def sequence_graph(plan: ModelPlan) -> bytes:
     lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
     features = [] if plan.tokens else [plan.d_input]
     u = g.input("u", "int64" if plan.tokens else "float32", [*lead, "length", *features])
-    lengths = g.optional_input(
-        "lengths",
-        ["batch or 1", *([] if plan.towers == 1 else ["2 or 1"])],
-        np.full((1,) * plan.towers, WHOLE, dtype=np.int64),
-    )
+    whole = np.full((1,) * plan.towers, WHOLE, dtype=np.int64)
+    lengths = g.optional_input("lengths", ["batch or 1", "2 or 1"][: plan.towers], whole)
     shape = g.op("Shape", u)
     length = g.slice(shape, 0, plan.towers, plan.towers + 1)
     rows_shape = g.slice(shape, 0, 0, plan.towers)
     rows = g.op("ReduceProd", rows_shape, axes=[0], keepdims=1)
-    lengths = g.op("Expand", g.op("Min", lengths, length), rows_shape)
-    lengths = g.reshape(lengths, -1)  # (rows,)
-    u = g.reshape(u, rows, length, *features)
-    x, valid = _padded(g, plan, u, length, lengths)
-    x = _encode(g, plan, x)
+    lengths = g.reshape(g.op("Expand", g.op("Min", lengths, length), rows_shape), -1)  # (rows,)
+    u, valid = _padded(g, plan, g.reshape(u, rows, length, *features), length, lengths)
+    x = _encode(g, plan, u)
     for i, block in enumerate(plan.blocks):
         g.scope = f"block_{i}/"
         x = _block(g, plan, block, x, rows, valid)
     g.scope = ""
-    x = _pool(g, plan, _norm(g, plan.norm, x), rows, valid, lengths)
-    y = _decode(g, plan, x)
+    y = _decode(g, plan, _pool(g, plan, _norm(g, plan.norm, x), rows, valid, lengths))
+    times = []
     if plan.pooling == "none":
-        y = g.slice(g.op("Where", valid, y, g.constant(0.0)), 1, 0, length)
-    times: list[str | int] = ["length"] if plan.pooling == "none" else []
+        y, times = g.slice(g.op("Where", valid, y, g.constant(0.0)), 1, 0, length), ["length"]
     g.output("y", y, "float32", ["batch", *times, plan.d_output])
     return g.serialized()
 
@@ -80,18 +73,14 @@ def step_graph(plan: ModelPlan) -> bytes:
     x = _norm(g, plan.norm, x)
     if plan.pooling == "mean":
         total = after["total"] = g.op("Add", state["total"], g.cast(x, "float64"))
-        one = g.constant(np.array(1.0))
-        samples = after["samples"] = g.op("Add", state["samples"], one)
-        mean = g.op("Div", total, g.op("Unsqueeze", samples, g.constant([1])))
-        x = g.cast(mean, "float32")
+        samples = g.op("Add", state["samples"], g.constant(np.array(1.0)))
+        after["samples"] = samples
+        x = g.cast(g.op("Div", total, g.unsqueeze(samples, 1)), "float32")
     g.output("y", _decode(g, plan, x), "float32", ["batch", plan.d_output])
     for name, shape in shapes.items():
         value = after[name] if plan.towers == 1 else g.reshape(after[name], -1, 2, *shape)
         g.output(f"next_{name}", value, "float64", [*lead, *shape])
     return g.serialized()
-
-
-# -- parts ----------------------------------------------------------------------------------------
 
 
 def _padded(
@@ -102,13 +91,12 @@ def _padded(
     chunks = g.op("Div", g.op("Add", length, g.constant([CHUNK - 1])), chunk)
     whole = g.op("Mul", chunks, chunk)
     more = g.op("Sub", whole, length)
-    ends = [0] if plan.tokens else [0, 0]
-    before = [0] * (1 + len(ends))
-    u = g.op("Pad", u, g.shape(*before, 0, more, *ends[1:]))
+    pads: list[Value | int] = [0, 0, 0, more] if plan.tokens else [0, 0, 0, 0, more, 0]
+    u = g.op("Pad", u, g.shape(*pads))
     end = g.op("Squeeze", whole, g.constant([0]))
     place = g.op("Range", g.constant(0), end, g.constant(1))
-    inside = g.op("Less", place, g.op("Unsqueeze", lengths, g.constant([1])))  # (rows, P)
-    valid = g.op("Unsqueeze", inside, g.constant([2]))
+    inside = g.op("Less", place, g.unsqueeze(lengths, 1))  # (rows, P)
+    valid = g.unsqueeze(inside, 2)
     if plan.tokens:
         return g.op("Where", inside, u, g.constant(0)), valid
     return g.op("Where", valid, u, g.constant(0.0)), valid
@@ -124,11 +112,10 @@ def _block(
     g: Graph, plan: ModelPlan, block: BlockPlan, x: Value, rows: Value, valid: Value
 ) -> Value:
     branch = _norm(g, block.norm, x) if plan.prenorm else x
-    if block.future is None:
-        y = onnx_system.sequence(g, block.past, branch, rows)
-    else:  # the padding would be heard
+    if block.future is not None:  # the padding would be heard
         branch = g.op("Where", valid, branch, g.constant(0.0))
-        y = onnx_system.sequence(g, block.past, branch, rows)
+    y = onnx_system.sequence(g, block.past, branch, rows)
+    if block.future is not None:
         y = g.op("Add", y, onnx_system.look_ahead(g, block.future, branch, rows))
     x = g.op("Add", x, _mix(g, plan, block, y))
     return x if plan.prenorm else _norm(g, block.norm, x)
@@ -149,10 +136,9 @@ def _activate(g: Graph, plan: ModelPlan, x: Value) -> Value:
 
 def _affine(g: Graph, plan: AffinePlan, x: Value) -> Value:
     weight = plan.weight.t()  # (inputs, outputs)
-    if weight.element_size() < 4:  # stored in fewer bits
-        values = g.cast(g.constant(weight), "float32")
-    else:
-        values = g.constant(weight.float())
+    fewer_bits = weight.element_size() < 4
+    values = g.constant(weight if fewer_bits else weight.float())
+    values = g.cast(values, "float32") if fewer_bits else values
     if plan.scale is not None:
         # not DequantizeLinear: ONNX Runtime takes that as leave to round the activations too
         values = g.op("Mul", values, g.constant(plan.scale))
@@ -173,15 +159,14 @@ def _pool(g: Graph, plan: ModelPlan, x: Value, rows: Value, valid: Value, length
     if plan.pooling == "none":
         return x
     if plan.pooling == "last":
-        last = g.op("Unsqueeze", g.op("Sub", lengths, g.constant([1])), g.constant([1]))
+        last = g.unsqueeze(g.op("Sub", lengths, g.constant([1])), 1)
         return g.op("GatherND", x, last, batch_dims=1)
     inside = g.op("Where", valid, x, g.constant(0.0))
     chunks = g.reshape(inside, rows, -1, CHUNK, plan.d_model)
     sums = g.op("ReduceSum", chunks, g.constant([2]), keepdims=0)
     # float32 inside a chunk and float64 over them: the sum of a million samples keeps its digits
     total = g.op("ReduceSum", g.cast(sums, "float64"), g.constant([1]), keepdims=0)
-    count = g.op("Unsqueeze", g.cast(lengths, "float64"), g.constant([1]))
-    return g.cast(g.op("Div", total, count), "float32")
+    return g.cast(g.op("Div", total, g.unsqueeze(g.cast(lengths, "float64"), 1)), "float32")
 
 
 def _decode(g: Graph, plan: ModelPlan, x: Value) -> Value:

@@ -6,7 +6,7 @@ Complex numbers are neighbours ``(re, im)`` in a real vector, as in the states o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -19,8 +19,7 @@ def step(g: Graph, plan: SystemPlan, u: Value, state: Value) -> tuple[Value, Val
     exact = g.cast(u, "float64")
     seen = _sum_last(g, g.op("Mul", state, g.constant(plan.output)))
     y = g.op("Add", seen, g.op("Mul", exact, g.constant(plan.direct)))
-    column = g.op("Unsqueeze", exact, g.constant([-1]))
-    added = g.op("Mul", column, g.constant(plan.input))
+    added = g.op("Mul", g.unsqueeze(exact, -1), g.constant(plan.input))
     return g.cast(y, "float32"), g.op("Add", _advance_once(g, plan, state), added)
 
 
@@ -28,7 +27,10 @@ def sequence(g: Graph, plan: SystemPlan, x: Value, rows: Value) -> Value:
     """x (rows, length, H) with a length of whole chunks -> y of the same shape."""
     channels, size = plan.output.shape
     outputs, inputs, toeplitz, power = _tables(g, plan)
-    chunk_later = _factor(g, plan, power, dtype=torch.float32)
+    if plan.kind == "low rank":
+        chunk_later = Factor(power)
+    else:
+        chunk_later = _factor(g, plan, power, dtype=torch.float32)
     blocks = g.transpose(g.reshape(x, -1, CHUNK, channels), 2, 0, 1)  # (H, rows n, T)
     added = g.transpose(g.op("MatMul", blocks, inputs), 1, 0, 2)
     added = g.reshape(added, rows, -1, channels, size)
@@ -55,8 +57,12 @@ def sequence(g: Graph, plan: SystemPlan, x: Value, rows: Value) -> Value:
 
 def look_ahead(g: Graph, plan: SystemPlan, x: Value, rows: Value) -> Value:
     """``y_t = sum_s k_s x_(t+1+s)``: the system runs from the end, one sample late."""
-    late = g.op("Pad", _flip(g, x), g.constant([0, 1, 0, 0, -1, 0]))
-    return _flip(g, sequence(g, plan, late, rows))
+
+    def flip(x: Value) -> Value:
+        return g.slice(x, 1, -1, -(2**63) + 1, -1)
+
+    late = g.op("Pad", flip(x), g.constant([0, 1, 0, 0, -1, 0]))
+    return flip(sequence(g, plan, late, rows))
 
 
 def _chunk_to_chunk(g: Graph, plan: SystemPlan, factor: Factor) -> Graph:
@@ -75,17 +81,23 @@ def _tables(g: Graph, plan: SystemPlan) -> tuple[Value, Value, Value, Value]:
     Made in the graph from A, B and C, which are much smaller: a runtime that folds constants does
     so once. In double precision until the last step, by doubling.
     """
-    power = _matrix(g, plan) if plan.kind == "low rank" else g.constant(plan.diagonal)
-    output, column = g.constant(plan.output[:, None]), g.constant(plan.input[:, None])
-    rows, columns = output, column  # (H, 1, S)
-    length = 1
-    while length < CHUNK:
-        later = _times_rows(g, plan, power, rows)
-        earlier = _times_columns(g, plan, power, columns)
+    low_rank = plan.kind == "low rank"
+    power = _matrix(g, plan) if low_rank else g.constant(plan.diagonal)
+    rows, column = g.constant(plan.output[:, None]), g.constant(plan.input[:, None])
+    columns = column  # (H, 1, S)
+    for _ in range(CHUNK.bit_length() - 1):
+        if low_rank:
+            later = g.op("MatMul", rows, power)
+            earlier = g.op("MatMul", columns, g.transpose(power, 0, 2, 1))
+        else:  # a row reads the real part, so A is conjugated
+            later = _factor(g, plan, g.unsqueeze(power, 1), conjugate=True).times(g, rows)
+            earlier = _factor(g, plan, g.unsqueeze(power, 1)).times(g, columns)
         rows = g.op("Concat", rows, later, axis=1)
         columns = g.op("Concat", earlier, columns, axis=1)
-        power = _square(g, plan, power)
-        length *= 2
+        if low_rank:
+            power = g.op("MatMul", power, power)
+        else:
+            power = _factor(g, plan, power).times(g, power)
     kernel = _sum_last(g, g.op("Mul", rows, column))  # (H, T): what follows the first sample
     first = g.constant(plan.direct[:, None])
     nothing = g.constant(torch.zeros_like(plan.direct)[:, None])
@@ -97,16 +109,11 @@ def _tables(g: Graph, plan: SystemPlan) -> tuple[Value, Value, Value, Value]:
     return outputs, g.cast(columns, "float32"), toeplitz, g.cast(power, "float32")
 
 
-# -- powers of A, per kind of system ------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """A power of A, ready to be multiplied with: a matrix, or real and (signed) imaginary parts."""
 
     real: Value
     imag: Value | None = None
-
     size: int = 0
 
     def times(self, g: Graph, s: Value) -> Value:
@@ -126,34 +133,24 @@ def _factor(
     conjugate: bool = False,
     dtype: torch.dtype = torch.float64,
 ) -> Factor:
-    """The power (..., H, S) in ``dtype`` as a factor; a matrix (H, S, S) as it is."""
-    return _pairs(g, power, plan, conjugate, dtype) if plan.kind == "pairs" else Factor(power)
-
-
-def _pairs(
-    g: Graph,
-    power: Value,
-    plan: SystemPlan,
-    conjugate: bool = False,
-    dtype: torch.dtype = torch.float64,
-) -> Factor:
-    size = plan.output.shape[1]
-    place = torch.arange(size)
+    """The power (..., H, S) of a diagonal in ``dtype`` as a factor."""
+    if plan.kind == "real":
+        return Factor(power)
+    place = torch.arange(plan.output.shape[1])
     real = g.op("Gather", power, g.constant(place // 2 * 2), axis=-1)
     imag = g.op("Gather", power, g.constant(place // 2 * 2 + 1), axis=-1)
     signs = torch.where((place % 2 == 0) != conjugate, -1.0, 1.0)
-    return Factor(real, g.op("Mul", imag, g.constant(signs.to(dtype))), size)
+    return Factor(real, g.op("Mul", imag, g.constant(signs.to(dtype))), len(place))
 
 
 def _matrix(g: Graph, plan: SystemPlan) -> Value:
     """A of a low-rank system as a matrix, (H, S, S)."""
-    size = plan.output.shape[1]
-    one = torch.eye(size, dtype=torch.float64)
-    factor = _pairs(g, g.constant(plan.diagonal), plan)
+    one = torch.eye(plan.output.shape[1], dtype=torch.float64)
+    factor = _factor(g, plan, g.constant(plan.diagonal))
     assert factor.imag is not None
     real, imag = (
-        g.op("Mul", g.op("Unsqueeze", part, g.constant([2])), g.constant(pattern))
-        for part, pattern in ((factor.real, one), (factor.imag, one[torch.arange(size) ^ 1]))
+        g.op("Mul", g.unsqueeze(part, 2), g.constant(pattern))
+        for part, pattern in ((factor.real, one), (factor.imag, one[torch.arange(len(one)) ^ 1]))
     )
     low_rank = g.op("MatMul", g.constant(plan.left), g.constant(plan.right))
     return g.op("Sub", g.op("Add", real, imag), low_rank)
@@ -164,11 +161,9 @@ def _advance_once(g: Graph, plan: SystemPlan, state: Value) -> Value:
     diagonal = g.constant(plan.diagonal)
     if plan.kind != "low rank":
         return _factor(g, plan, diagonal).times(g, state)
-    wide = g.op("Unsqueeze", state, g.constant([2]))  # (batch, H, 1, S)
-    seen = _sum_last(g, g.op("Mul", wide, g.constant(plan.right)))  # (batch, H, rank)
-    wide = g.op("Unsqueeze", seen, g.constant([2]))
-    back = _sum_last(g, g.op("Mul", wide, g.constant(plan.left)))
-    return g.op("Sub", _pairs(g, diagonal, plan).times(g, state), back)
+    seen = _sum_last(g, g.op("Mul", g.unsqueeze(state, 2), g.constant(plan.right)))
+    back = _sum_last(g, g.op("Mul", g.unsqueeze(seen, 2), g.constant(plan.left)))
+    return g.op("Sub", _factor(g, plan, diagonal).times(g, state), back)
 
 
 def _advance(g: Graph, plan: SystemPlan, factor: Factor, state: Value) -> Value:
@@ -179,31 +174,5 @@ def _advance(g: Graph, plan: SystemPlan, factor: Factor, state: Value) -> Value:
     return g.transpose(g.op("MatMul", by_channel, g.transpose(factor.real, 0, 2, 1)), 1, 0, 2)
 
 
-def _times_columns(g: Graph, plan: SystemPlan, power: Value, columns: Value) -> Value:
-    """``A b`` for columns b that lie as rows, (H, j, S)."""
-    if plan.kind == "low rank":
-        return g.op("MatMul", columns, g.transpose(power, 0, 2, 1))
-    return _factor(g, plan, g.op("Unsqueeze", power, g.constant([1]))).times(g, columns)
-
-
-def _times_rows(g: Graph, plan: SystemPlan, power: Value, rows: Value) -> Value:
-    """``c A`` for rows c, (H, j, S); a row reads the real part, so A is conjugated."""
-    if plan.kind == "low rank":
-        return g.op("MatMul", rows, power)
-    each = g.op("Unsqueeze", power, g.constant([1]))
-    return _factor(g, plan, each, conjugate=True).times(g, rows)
-
-
-def _square(g: Graph, plan: SystemPlan, power: Value) -> Value:
-    if plan.kind == "low rank":
-        return g.op("MatMul", power, power)
-    return _factor(g, plan, power).times(g, power)
-
-
 def _sum_last(g: Graph, x: Value) -> Value:
     return g.op("ReduceSum", x, g.constant([-1]), keepdims=0)
-
-
-def _flip(g: Graph, x: Value) -> Value:
-    """Time backwards, for x (rows, length, H)."""
-    return g.slice(x, 1, -1, -(2**63) + 1, -1)

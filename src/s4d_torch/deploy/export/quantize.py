@@ -8,7 +8,8 @@ shrinks.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,7 @@ QUANTIZATIONS = ("int8", "float16")
 LEVELS = 127  # int8 without -128: symmetric, so that zero is exact
 
 
-@dataclass(frozen=True)
-class StoredMatrix:
+class StoredMatrix(NamedTuple):
     """A matrix (outputs, inputs) as it is stored; ``scale`` (outputs,) only for int8.
 
     The matrix is ``scale[:, None] * values``, or ``values`` in float32.
@@ -36,21 +36,10 @@ class StoredMatrix:
         values = self.values.float()
         return values if self.scale is None else values * self.scale[:, None]
 
-    @property
-    def bytes(self) -> int:
-        parts = [self.values] if self.scale is None else [self.values, self.scale]
-        return sum(part.numel() * part.element_size() for part in parts)
 
-
-def stored(matrix: Tensor, quantize: str | None = None) -> StoredMatrix:
-    """A matrix (outputs, inputs) in float32, or as one of :data:`QUANTIZATIONS`.
-
-    int8 has a scale for each output, ``max |row| / 127``, and no offset.
-    """
+def stored(matrix: Tensor, quantize: str) -> StoredMatrix:
+    """A matrix (outputs, inputs); int8 has a scale for each output, ``max |row| / 127``."""
     matrix = matrix.detach().cpu().float()
-    if quantize is None:
-        return StoredMatrix(matrix.clone())
-    check_quantization(quantize)
     if quantize == "float16":
         largest, most = float(matrix.abs().max()), torch.finfo(torch.float16).max
         if largest > most:
@@ -76,7 +65,8 @@ def quantized(model: SequenceModel, quantize: str) -> SequenceModel:
 
     It is computed and saved as any model, so it shows what a quantised export will answer.
     """
-    check_quantization(quantize)
+    if quantize not in QUANTIZATIONS:
+        raise ValueError(unknown("quantisation", quantize, QUANTIZATIONS))
     copy = deepcopy(model)
     linears = mixing_matrices(copy)
     if not linears:
@@ -101,8 +91,3 @@ def quantized_plan(plan: ModelPlan, quantize: str) -> ModelPlan:
         for block in plan.blocks
     )
     return replace(plan, blocks=blocks)
-
-
-def check_quantization(quantize: str) -> None:
-    if quantize not in QUANTIZATIONS:
-        raise ValueError(unknown("quantisation", quantize, QUANTIZATIONS))

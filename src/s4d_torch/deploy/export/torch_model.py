@@ -61,7 +61,7 @@ class PlannedSystem(nn.Module):
 
     @property
     def plan(self) -> SystemPlan:
-        return SystemPlan(self.kind, **{name: getattr(self, name) for name in self.names})
+        return SystemPlan(self.kind, *(getattr(self, name) for name in self.names))
 
     def forward(self, u: Tensor) -> Tensor:
         """u, y (rows, length, H)."""
@@ -115,8 +115,7 @@ class ExportedSequence(nn.Module):
         self.model = exportable(plan)
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
-        y: Tensor = self.model(u, lengths=lengths, return_state=False)[0]
-        return y
+        return self.model(u, lengths=lengths, return_state=False)[0]
 
 
 class ExportedStep(nn.Module):
@@ -124,12 +123,12 @@ class ExportedStep(nn.Module):
 
     def __init__(self, plan: ModelPlan) -> None:
         super().__init__()
-        self.model, self.layers = exportable(plan), len(plan.blocks)
+        self.model = exportable(plan)
 
     def forward(self, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        pair = self.model.towers == 2
+        pair, count = self.model.towers == 2, len(self.model.blocks)
         parts = [part.flatten(0, 1) if pair else part for part in state]
-        layers, pooled = parts[: self.layers], parts[self.layers :]
+        layers, pooled = parts[:count], parts[count:]
         if not pooled:  # no mean is asked for
             pooled = [layers[0].new_zeros(layers[0].shape[0], self.model.d_model)]
             pooled.append(pooled[0][:, 0])
@@ -173,32 +172,26 @@ def _loop() -> Any:
     return scan
 
 
-# -- archives ------------------------------------------------------------------------------------
-
-
 def save_sequence(plan: ModelPlan, path: Path) -> None:
     """The whole sequence as a ``torch.export`` archive, for any batch and length."""
-    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1)
-    lead = (3,) if plan.towers == 1 else (3, 2)
-    u = _input(plan, (*lead, 2 * CHUNK + 5))
-    lengths = torch.full(lead, u.shape[plan.towers])
+    batch, length = (torch.export.Dim(name, min=1) for name in ("batch", "length"))
+    lead = (3, 2)[: plan.towers]
+    u, lengths = _input(plan, (*lead, 2 * CHUNK + 5)), torch.full(lead, 2 * CHUNK + 5)
     axes = ({0: batch, plan.towers: length}, {0: batch})
     _save(ExportedSequence(plan), (u, lengths), axes, path)
 
 
 def save_step(plan: ModelPlan, path: Path) -> None:
     """One step as a ``torch.export`` archive, for any batch."""
-    batch = torch.export.Dim("batch", min=1)
-    lead, shapes = (3,) if plan.towers == 1 else (3, 2), plan.state_shapes().values()
+    lead, batch = (3, 2)[: plan.towers], {0: torch.export.Dim("batch", min=1)}
+    shapes = plan.state_shapes().values()
     state = tuple(torch.ones(*lead, *shape, dtype=torch.float64) for shape in shapes)
-    axes = ({0: batch}, tuple({0: batch} for _ in state))
+    axes = (batch, (batch,) * len(state))
     _save(ExportedStep(plan), (_input(plan, lead), state), axes, path)
 
 
 def _input(plan: ModelPlan, lead: tuple[int, ...]) -> Tensor:
-    if plan.tokens:
-        return torch.zeros(lead, dtype=torch.int64)
-    return torch.zeros(*lead, plan.d_input)
+    return torch.zeros(lead, dtype=torch.int64) if plan.tokens else torch.zeros(*lead, plan.d_input)
 
 
 def _save(module: nn.Module, arguments: tuple[Any, ...], axes: Any, path: Path) -> None:
@@ -217,11 +210,10 @@ def _save(module: nn.Module, arguments: tuple[Any, ...], axes: Any, path: Path) 
         torch.export.save(program, path)
 
 
-def load_program(path: Path) -> nn.Module:
+def load_program(path: Path) -> Any:
     """The program of an archive that was just written, ready to be called."""
     with _quietly():
-        module: nn.Module = torch.export.load(path).module()
-    return module
+        return torch.export.load(path).module()
 
 
 @contextmanager

@@ -10,15 +10,5 @@ from s4d_torch.deploy.official.model_reader import from_official_model
 from s4d_torch.deploy.official.weight_files import load_layer, read_official, save_layer
 from s4d_torch.deploy.official.weights import LayerOptions, ModelOptions
 
-__all__ = [
-    "from_official",
-    "from_official_model",
-    "LayerOptions",
-    "ModelOptions",
-    "read_official",
-    "save_layer",
-    "load_layer",
-    "convert_file",
-    "Conversion",
-    "output_errors",
-]
+__all__ = ["from_official", "from_official_model", "LayerOptions", "ModelOptions", "read_official"]
+__all__ += ["save_layer", "load_layer", "convert_file", "Conversion", "output_errors"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ def convert_file(
         module = read_model(weights, options, facts).build()
     else:
         for name in ("pooling", "rescale", "prenorm"):
-            if asdict(options)[name] is not None:
+            if getattr(options, name) is not None:
                 raise ValueError(f"{name} is an option of whole models, this is one layer")
         module = read_layer(weights, options, facts).build()
     weights.finish()

@@ -7,32 +7,36 @@ are read into one common form, :class:`OfficialSystem`, which a few steps turn i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import pi
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid, softplus
 
-from s4d_torch.deploy.official.weights import (
-    CONSTRAINT_OF,
-    LOG_TRANSFORMS,
-    TRANSFORMS,
-    Facts,
-    LayerOptions,
-    Weights,
-    because,
-    listed,
-)
+from s4d_torch.deploy.official.weights import Facts, LayerOptions, Weights, because, listed
 from s4d_torch.nn.method import Method
+from s4d_torch.ssm.constraint import FLOOR
 from s4d_torch.ssm.discretization import bilinear_low_rank
 from s4d_torch.ssm.kernel import dense
 from s4d_torch.ssm.pairs import from_readout, readout
 
 DSS_EPSILON = 1e-7  # of the official reciprocal
+TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": torch.exp,
+    "relu": lambda raw: raw.relu() + FLOOR,
+    "none": lambda raw: raw,
+    "sigmoid": torch.sigmoid,
+    "softplus": softplus,
+}
+# the logarithm without a detour, where there is one
+LOG_TRANSFORMS = {"exp": lambda raw: raw, "sigmoid": logsigmoid}
+CONSTRAINT_OF = {"exp": "exp", "relu": "relu", "softplus": "softplus", "none": "identity"}
 
 
-@dataclass(frozen=True)
-class Naming:
+class Naming(NamedTuple):
     """How one generation stores A and dt: ``Im(A) = sign * imag``; known by its key ``real``."""
 
     title: str
@@ -71,17 +75,12 @@ class OfficialSystem:
     def A(self) -> Tensor:
         return torch.complex(-self.decay, self.frequency)
 
-    @property
-    def channels(self) -> int:
-        return self.C.shape[1]
-
     def each(self, x: Tensor) -> Tensor:
         """(S, ...) -> (H, ...), in the official order of the copies."""
-        return x.repeat(self.channels // x.shape[0], *[1] * (x.ndim - 1))
+        return x.repeat(self.C.shape[1] // x.shape[0], *[1] * (x.ndim - 1))
 
 
-@dataclass(frozen=True)
-class KernelParts:
+class KernelParts(NamedTuple):
     """The method and the parameters of an SSM."""
 
     method: Method
@@ -95,8 +94,7 @@ def read_kernel(weights: Weights, options: LayerOptions, facts: Facts) -> Kernel
     facts.found("layer", reader.naming.title)
     system = reader.system()
     rank = 0 if system.P is None else system.P.shape[0]
-    mode = f"dplr, rank {rank}" if rank else "diag" if system.pairs else "diag, real"
-    facts.found("mode", mode)
+    facts.found("mode", f"dplr, rank {rank}" if rank else f"diag{'' if system.pairs else ', real'}")
     disc = reader.discretization(low_rank=rank > 0)
     if options.bandlimit is not None:
         facts.choose("bandlimit", options.bandlimit, 1.0)
@@ -106,8 +104,8 @@ def read_kernel(weights: Weights, options: LayerOptions, facts: Facts) -> Kernel
     facts.found("n_ssm", copies)
     if system.log_dt.shape[1] > 1:
         system = one_step_size(system)
-    elif 1 < copies < system.channels:  # ours serve neighbours: without ties the answer is the same
-        system = untied(system)
+    elif 1 < copies < system.C.shape[1]:
+        system = untied(system)  # ours serve neighbours: without ties the answer is the same
     return as_ssm(system, disc, length=options.l_max, train_B="B" in weights)
 
 
@@ -175,13 +173,12 @@ class _KernelReader:
 
     def _B_and_P(self, S: int, N: int, pairs: bool) -> tuple[Tensor, Tensor | None]:
         weights, last = self.weights, (2,) if pairs else ()
-        words = "modes, 2" if pairs else "modes"
-        if "B" not in weights:
-            B = torch.ones(S, N, dtype=torch.complex128)
-        elif weights.stored("B").ndim == 2 + len(last):  # v3, diagonal
-            B = _complex(weights.take("B", (S, N, *last), f"(n_ssm, {words})"), pairs)
-        else:
-            B = _complex(weights.take("B", (1, S, N, *last), f"(1, n_ssm, {words})"), pairs)[0]
+        B = torch.ones(S, N, dtype=torch.complex128)
+        if "B" in weights:
+            flat = weights.stored("B").ndim == 2 + len(last)  # v3, diagonal
+            words = f"({'' if flat else '1, '}n_ssm, modes{', 2' if pairs else ''})"
+            shape = (S, N, *last) if flat else (1, S, N, *last)
+            B = _complex(weights.take("B", shape, words), pairs).view(S, N)
         if "P" not in weights:
             return B, None
         return B, _complex(weights.take("P", (None, S, N, 2), "(rank, n_ssm, modes, 2)"), True)
@@ -211,9 +208,8 @@ class _KernelReader:
             if given not in (None, "exp") or self.options.dt_fast:
                 raise ValueError("log_dt is log dt; dt_transform and dt_fast are options of inv_dt")
             return weights.take("log_dt", (H,), "(d_model,)")[:, None]
-        each = weights.stored("inv_dt").shape[-1:] == (N,)
-        words = "(d_model, 1), or (d_model, modes)"
-        raw = weights.take("inv_dt", (H, N if each else 1), words)
+        count = N if weights.stored("inv_dt").shape[-1:] == (N,) else 1
+        raw = weights.take("inv_dt", (H, count), "(d_model, 1), or (d_model, modes)")
         raw = raw.sinh() if self.options.dt_fast else raw
         transform = self.facts.choose("dt_transform", given, "exp")
         if transform in LOG_TRANSFORMS:
@@ -244,8 +240,7 @@ class _KernelReader:
             if getattr(options, name) is not None and not needed:
                 raise ValueError(f"{name} has no effect on this layer (disc {disc}); leave it out")
         if system.P is not None:
-            length = self._length()
-            self.facts.found("l_kernel", length)
+            self.facts.found("l_kernel", length := self._length())
             return plain_C(system, length)
         if disc == "dss":
             if options.l_max is None:
@@ -263,9 +258,8 @@ class _KernelReader:
         weights, given = self.weights, self.options.l_kernel
         for name in ("l_kernel", "L"):
             if name in weights:
-                stored = int(weights.take(name, (), "(), a length"))
+                stored, key = int(weights.take(name, (), "(), a length")), weights.prefix + name
                 if given not in (None, stored):
-                    key = weights.prefix + name
                     raise ValueError(f"{key!r} says {stored}, got l_kernel={given}")
                 return stored
         if "omega" in weights:  # v2 stores its nodes, exp(-2 pi i k / L), and 2 (1 - w) / (1 + w)
@@ -282,9 +276,6 @@ class _KernelReader:
 
 def _complex(x: Tensor, pairs: bool) -> Tensor:
     return torch.complex(x[..., 0], x[..., 1]) if pairs else torch.complex(x, torch.zeros_like(x))
-
-
-# -- from the common form to ours -------------------------------------------------------------
 
 
 def plain_C(system: OfficialSystem, length: int) -> OfficialSystem:
@@ -314,8 +305,7 @@ def softmax_C(system: OfficialSystem, length: int) -> OfficialSystem:
     """C for our softmax kernel, which doubles the real part and divides exactly."""
     A = system.each(system.A)
     z = A * system.log_dt.exp()
-    z = torch.where(A.real > 0, -z, z)
-    size = (A * torch.expm1(z * length)).abs().square()
+    size = (A * torch.expm1(torch.where(A.real > 0, -z, z) * length)).abs().square()
     exact = size / (size + DSS_EPSILON)
     return replace(system, C=system.C * exact * (0.5 if system.pairs else 1.0))
 
@@ -329,14 +319,9 @@ def band_limited(system: OfficialSystem, limit: float) -> OfficialSystem:
 def untied(system: OfficialSystem) -> OfficialSystem:
     """One copy of A, B and P for each channel."""
     P = None if system.P is None else system.each(system.P.transpose(0, 1)).transpose(0, 1)
-    return replace(
-        system,
-        raw=system.each(system.raw),
-        decay=system.each(system.decay),
-        frequency=system.each(system.frequency),
-        B=system.each(system.B),
-        P=P,
-    )
+    tied = (system.raw, system.decay, system.frequency, system.B)
+    raw, decay, frequency, B = map(system.each, tied)
+    return replace(system, raw=raw, decay=decay, frequency=frequency, B=B, P=P)
 
 
 def one_step_size(system: OfficialSystem) -> OfficialSystem:
@@ -344,17 +329,10 @@ def one_step_size(system: OfficialSystem) -> OfficialSystem:
     system = untied(system)
     log_dt = system.log_dt.mean(1, keepdim=True)
     ratio = system.log_dt - log_dt
+    moved = {name: getattr(system, name) * ratio.exp() for name in ("decay", "frequency", "B")}
     exp = system.constraint == "exp"
-    decay = system.decay * ratio.exp()
-    return replace(
-        system,
-        raw=system.raw + ratio if exp else decay,
-        constraint="exp" if exp else "identity",
-        decay=decay,
-        frequency=system.frequency * ratio.exp(),
-        B=system.B * ratio.exp(),
-        log_dt=log_dt,
-    )
+    raw, constraint = (system.raw + ratio, "exp") if exp else (moved["decay"], "identity")
+    return replace(system, raw=raw, constraint=constraint, log_dt=log_dt, **moved)
 
 
 def as_ssm(system: OfficialSystem, disc: str, *, length: int | None, train_B: bool) -> KernelParts:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from s4d_torch.deploy.official.kernel_reader import read_kernel
-from s4d_torch.deploy.official.weights import (
-    ACTIVATION_OF,
-    Facts,
-    LayerOptions,
-    Weights,
-    listed,
-    make_options,
-)
+from s4d_torch.deploy.official.weights import Facts, LayerOptions, Weights, listed, make_options
 from s4d_torch.nn import DSS, S4, S4D, Layer, Method
 
 KERNELS = ("layer.kernel.", "kernel.kernel.", "kernel.")  # v4, v3 and v2, minimal
 CLASSES: dict[str, type[Layer]] = {"vandermonde": S4D, "cauchy": S4, "softmax": DSS}
 KERNEL = re.compile(r"(^|\.)kernel\.C$")
+ACTIVATION_OF = {"swish": "silu", "id": "none", "identity": "none", "linear": "none"}
 
 
-@dataclass(frozen=True)
-class LayerParts:
+class LayerParts(NamedTuple):
     """What a layer is made of: its arguments, and its tensors in double precision."""
 
     d_model: int
@@ -80,37 +72,30 @@ def read_layer(weights: Weights, options: LayerOptions, facts: Facts) -> LayerPa
     place = next((place for place in KERNELS if f"{place}C" in weights), None)
     if place is None:
         raise ValueError(_no_layer(weights))
-    kernel = read_kernel(weights.under(place), options, facts)
-    d_model = kernel.tensors["log_dt"].shape[0]
+    method, d_state, tensors = read_kernel(weights.under(place), options, facts)
+    d_model = tensors["log_dt"].shape[0]
     facts.found("d_model", d_model)
-    facts.found("d_state", kernel.d_state)
-    facts.found("bidirectional", kernel.method.bidirectional)
-    tensors = {f"ssm.{name}": x for name, x in kernel.tensors.items()}
+    facts.found("d_state", d_state)
+    facts.found("bidirectional", method.bidirectional)
+    tensors = {f"ssm.{name}": x for name, x in tensors.items()}
     skip = "layer.D" if place == KERNELS[0] else "D"
     facts.found("skip D", skip in weights)
     tensors["ssm.D"] = _read_D(weights, skip, d_model)
     mixing = _read_output(weights, d_model, tensors)
     _check_final(mixing, options, facts)
     activation = facts.choose("activation", options.activation, "gelu")
-    return LayerParts(
-        d_model,
-        kernel.d_state,
-        kernel.method,
-        ACTIVATION_OF.get(activation, activation),
-        mixing,
-        tensors,
-        weights.dtype(f"{place}C"),
-    )
+    activation = ACTIVATION_OF.get(activation, activation)
+    dtype = weights.dtype(f"{place}C")
+    return LayerParts(d_model, d_state, method, activation, mixing, tensors, dtype)
 
 
 def _no_layer(weights: Weights) -> str:
-    kernels = [name for name in weights.names() if KERNEL.search(name)]
+    names = weights.names()
+    if not names:
+        return f"no key starts with {weights.prefix!r}"
+    kernels = [name for name in names if KERNEL.search(name)]
     if not kernels:
-        return (
-            f"no official layer here: no key ends in 'kernel.C'; got {listed(weights.names())}"
-            if weights.names()
-            else f"no key starts with {weights.prefix!r}"
-        )
+        return f"no official layer here: no key ends in 'kernel.C'; got {listed(names)}"
     return (
         f"no layer at {weights.prefix!r}, but deeper: {listed(kernels)}; pass the prefix of one, "
         "as in prefix='model.layers.0.layer.', or convert all with from_official_model"
@@ -129,17 +114,10 @@ def _read_D(weights: Weights, name: str, d_model: int) -> Tensor:
 
 def _read_output(weights: Weights, d_model: int, tensors: dict[str, Tensor]) -> str:
     """Put the output's linear map into ``tensors``; our name of the mixing."""
-    place = next(
-        (
-            place
-            for place in ("output_linear.0.", "output_linear.")
-            if any(f"{place}{name}" in weights for name in ("weight", "weight_v"))
-        ),
-        None,
-    )
-    if place is None:
+    views = [weights.under(place) for place in ("output_linear.0.", "output_linear.")]
+    view = next((view for view in views if "weight" in view or "weight_v" in view), None)
+    if view is None:
         return "none"
-    view = weights.under(place)
     weight = _read_weight(view, d_model)
     width = weight.shape[0]
     if width not in (d_model, 2 * d_model):
@@ -155,9 +133,8 @@ def _read_output(weights: Weights, d_model: int, tensors: dict[str, Tensor]) -> 
 def _read_weight(view: Weights, d_model: int) -> Tensor:
     """(outputs, d_model), also from a convolution of width 1 or from weight normalisation."""
     name = "weight" if "weight" in view else "weight_v"
-    convolution = view.stored(name).ndim == 3
-    shape = (None, d_model, 1) if convolution else (None, d_model)
-    weight = view.take(name, shape, "(outputs, d_model)")
+    convolution = (1,) if view.stored(name).ndim == 3 else ()
+    weight = view.take(name, (None, d_model, *convolution), "(outputs, d_model)")
     if name == "weight_v":
         g = view.take("weight_g", (weight.shape[0], *[1] * (weight.ndim - 1)), "(outputs, 1)")
         weight = g * weight / weight.flatten(1).norm(dim=1).view_as(g)

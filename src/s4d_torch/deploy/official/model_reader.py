@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +22,7 @@ from s4d_torch.deploy.official.weights import (
 from s4d_torch.nn import SequenceModel
 
 
-@dataclass(frozen=True)
-class Wrapper:
+class Wrapper(NamedTuple):
     """Where a kind of model keeps its layers and norms; ``{}`` is the number of a block."""
 
     title: str
@@ -42,8 +41,7 @@ EXAMPLE = Wrapper("S4Model (example.py)", "s4_layers.{}.", "norms.{}.", None)
 POOLS = "output_transform."  # the linear map of a decoder that may pool
 
 
-@dataclass(frozen=True)
-class ModelParts:
+class ModelParts(NamedTuple):
     """The arguments of a model, and its tensors in double precision."""
 
     arguments: dict[str, Any]
@@ -109,13 +107,10 @@ class _Reader:
         self.facts.found("model", self.wrapper.title)
         self.facts.found("n_layers", self.blocks)
         layer = self.read_layers()
+        own = ("d_model", "d_state", "method", "activation", "mixing")
         arguments = {
-            "d_model": layer.d_model,
             "n_layers": self.blocks,
-            "d_state": layer.d_state,
-            "method": layer.method,
-            "activation": layer.activation,
-            "mixing": layer.mixing,
+            **{name: getattr(layer, name) for name in own},
             **self.read_norms(layer.d_model),
             **self.read_ends(layer.d_model),
         }
@@ -123,14 +118,19 @@ class _Reader:
 
     def read_layers(self) -> LayerParts:
         """All layers; the first one, which the others are like."""
-        if self.wrapper is LIGHTNING and self.options.dt_transform is None:
-            self._ask_dt_transform()
+        unsure = self.wrapper is LIGHTNING and self.options.dt_transform is None
+        if unsure and any(name.endswith("kernel.inv_dt") for name in self.weights.names()):
+            raise ValueError(
+                "the official v4 has two defaults for dt_transform, 'exp' in its classes and "
+                "'softplus' in its config files, and weights do not show which one they were "
+                "trained under; pass dt_transform, as the run's config has it"
+            )
         layers: list[LayerParts] = []
         for i in range(self.blocks):
             view = self.weights.under(self.wrapper.layer.format(i))
             layers.append(read_layer(view, self.options, Facts() if i else self.facts))
-            for name, x in layers[i].tensors.items():
-                self.tensors[f"blocks.{i}.layer.{name}"] = x
+            tensors = layers[i].tensors.items()
+            self.tensors |= {f"blocks.{i}.layer.{name}": x for name, x in tensors}
             for what in ("d_model", "d_state", "method", "mixing"):
                 first, here = getattr(layers[0], what), getattr(layers[i], what)
                 if here != first:
@@ -140,14 +140,6 @@ class _Reader:
                         f"from_official and prefix={view.prefix!r}"
                     )
         return layers[0]
-
-    def _ask_dt_transform(self) -> None:
-        if any(name.endswith("kernel.inv_dt") for name in self.weights.names()):
-            raise ValueError(
-                "the official v4 has two defaults for dt_transform, 'exp' in its classes and "
-                "'softplus' in its config files, and weights do not show which one they were "
-                "trained under; pass dt_transform, as the run's config has it"
-            )
 
     def read_norms(self, d_model: int) -> dict[str, Any]:
         """All norms; their kind, and whether they come before the layers."""
@@ -202,10 +194,10 @@ class _Reader:
         weight = decoder.take("weight", (None, d_model), "(d_output, d_model)")
         self.tensors["decoder.weight"], d_output = weight, weight.shape[0]
         self.tensors["decoder.bias"] = decoder.take("bias", (d_output,), "(d_output,)")
-        for what, value in (("encoder", kind), ("d_input", d_input), ("d_output", d_output)):
+        found = {"encoder": kind, "d_input": d_input, "d_output": d_output}
+        for what, value in found.items():
             self.facts.found(what, value)
-        pooling = self._pooling(decoder)
-        return {"encoder": kind, "pooling": pooling, "d_input": d_input, "d_output": d_output}
+        return {**found, "pooling": self._pooling(decoder)}
 
     def _only_map(self, part: str) -> Weights:
         """The one module with a weight below ``part``; wrappers number it differently."""

@@ -7,8 +7,8 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ If you trust the file, save its tensors alone, in the official code's environmen
     safetensors.torch.save_file({{k: v.clone() for k, v in tensors.items()}}, {target!r})"""
 
 
-@dataclass(frozen=True)
-class OfficialFile:
+class OfficialFile(NamedTuple):
     """A state dict, and an input with its output where the file has them to compare with."""
 
     state_dict: dict[str, Tensor]
@@ -46,12 +45,8 @@ def read_official(path: str | os.PathLike[str]) -> OfficialFile:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no file {str(path)!r}")
-    if path.suffix == ".npz":
-        tensors = _read_npz(path)
-    elif path.suffix == ".safetensors":
-        tensors = read_tensors(path)
-    else:
-        tensors = _read_torch(path)
+    readers = {".npz": _read_npz, ".safetensors": read_tensors}
+    tensors = readers.get(path.suffix, _read_torch)(path)
     weights = {name[2:]: x for name, x in tensors.items() if name.startswith("w:")}
     if weights:
         return OfficialFile(weights, tensors.get("u"), tensors.get("y"))

@@ -6,19 +6,18 @@ A foreign state dict is taken tensor by tensor: every key is used, or named in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
 
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
-from s4d_torch.ssm.constraint import FLOOR
 
 T = TypeVar("T")
+AnyOptions = TypeVar("AnyOptions", bound="LayerOptions")
 
 SHOWN = 8  # keys named in an error
 # what some keys mean that have no counterpart here
@@ -36,8 +35,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One thing known of a model; ``source`` is weights, given or assumed."""
 
     what: str
@@ -95,14 +93,15 @@ class Weights:
 
     def dtype(self, name: str) -> torch.dtype:
         """float64 if the tensor is, else float32: half precision is for storage only."""
-        double = self.stored(name).dtype == torch.float64
-        return torch.float64 if double else torch.float32
+        return torch.float64 if self.stored(name).dtype == torch.float64 else torch.float32
 
     def take(self, name: str, shape: tuple[int | None, ...], words: str) -> Tensor:
         """A tensor in double precision; ``shape`` (None: any size) is said in ``words``."""
         key = self.prefix + name
         if key not in self.tensors:
-            raise ValueError(f"missing key {key!r}, expected a tensor {words}{self._have()}")
+            there = [self.prefix + name for name in self.names()]
+            have = f"there are: {listed(there)}" if there else f"no key starts {self.prefix!r}"
+            raise ValueError(f"missing key {key!r}, expected a tensor {words}; {have}")
         x = self.tensors[key].detach().cpu()
         fits = x.ndim == len(shape) and all(
             size in (None, real) for size, real in zip(shape, x.shape, strict=True)
@@ -127,10 +126,6 @@ class Weights:
         if left := [name for name in mine if name not in self._taken]:
             raise ValueError(f"keys without a counterpart here: {listed(left)}{because(left)}")
 
-    def _have(self) -> str:
-        names = [self.prefix + name for name in self.names()]
-        return f"; there are: {listed(names)}" if names else f"; no key starts {self.prefix!r}"
-
 
 def listed(names: list[str]) -> str:
     """Some names for an error."""
@@ -140,51 +135,24 @@ def listed(names: list[str]) -> str:
 
 def because(names: list[str]) -> str:
     """What these keys are known to belong to."""
-    reasons = [
-        reason
-        for pattern, reason in REASONS.items()
-        if any(re.search(pattern, name) for name in names)
-    ]
+    known = REASONS.items()
+    reasons = [why for key, why in known if any(re.search(key, name) for name in names)]
     return f"; they belong to {', and to '.join(reasons)}" if reasons else ""
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+def _shown(value: object) -> str:
+    return str(value) if not isinstance(value, bool) else "yes" if value else "no"
 
 
-# -- options ----------------------------------------------------------------------------------
-
-Disc = Literal["zoh", "bilinear", "dss"]
 Transform = Literal["exp", "relu", "none", "sigmoid", "softplus"]
 Activation = Literal["gelu", "relu", "silu", "swish", "tanh", "id", "identity", "linear"]
-FinalActivation = Literal["glu", "id", "identity", "linear"]
-Pooling = Literal["mean", "last", "none"]
-
-TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": torch.exp,
-    "relu": lambda raw: raw.relu() + FLOOR,
-    "none": lambda raw: raw,
-    "sigmoid": torch.sigmoid,
-    "softplus": softplus,
-}
-# the logarithm without a detour, where there is one
-LOG_TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": lambda raw: raw,
-    "sigmoid": logsigmoid,
-}
-CONSTRAINT_OF = {"exp": "exp", "relu": "relu", "softplus": "softplus", "none": "identity"}
-ACTIVATION_OF = {"swish": "silu", "id": "none", "identity": "none", "linear": "none"}
-
-AnyOptions = TypeVar("AnyOptions", bound="LayerOptions")
 
 
 @dataclass(frozen=True)
 class LayerOptions:
     """Options of a layer, by their official names; None takes the official default."""
 
-    disc: Disc | None = None
+    disc: Literal["zoh", "bilinear", "dss"] | None = None
     """discretisation of a diagonal layer; officially zoh, in v3 bilinear"""
     real_transform: Transform | None = None
     """what -Re(A) is stored under (in v3 real_type); officially exp"""
@@ -198,7 +166,7 @@ class LayerOptions:
     """silence modes at or above this part of half the sampling rate"""
     activation: Activation | None = None
     """what follows the state space; officially gelu"""
-    final_act: FinalActivation | None = None
+    final_act: Literal["glu", "id", "identity", "linear"] | None = None
     """what follows an output map of width d_model; id if not said (glu is known from its width)"""
     l_max: int | None = None
     """the length of the sequences that a layer with disc dss was trained on"""
@@ -207,15 +175,15 @@ class LayerOptions:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
-            if getattr(self, name) is not None:
-                _check_option(name, getattr(self, name), hint)
+            if (value := getattr(self, name)) is not None:
+                _check_option(name, value, hint)
 
 
 @dataclass(frozen=True)
 class ModelOptions(LayerOptions):
     """Options of a whole model, by their official names; None takes the official default."""
 
-    pooling: Pooling | None = None
+    pooling: Literal["mean", "last", "none"] | None = None
     """the decoder's mode: mean (their pool; if not said), last, or none for an output per step"""
     rescale: bool | None = None
     """whether a language model multiplies its embedding by sqrt(d_model) (task lm)"""
@@ -235,12 +203,8 @@ def make_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions
 def _check_option(name: str, value: Any, hint: Any) -> None:
     """``hint`` is bool, or a choice, an integer or a number that may be None."""
     kind = next((each for each in get_args(hint) if each is not type(None)), hint)
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise ValueError(unknown(name, value, get_args(kind)))
-    elif kind is bool:
-        validate.flag(name, value)
-    elif kind is int:
-        validate.positive_integer(name, value)
-    else:
-        validate.number(name, value)
+    if get_origin(kind) is not Literal:
+        checks = {bool: validate.flag, int: validate.positive_integer, float: validate.number}
+        checks[kind](name, value)
+    elif value not in get_args(kind):
+        raise ValueError(unknown(name, value, get_args(kind)))

@@ -42,43 +42,49 @@ class StreamPosition:
     step: CompiledStep | None = None
     answer: Tensor | None = None  # the latest of a model that pools
 
-    def restarted(self) -> StreamPosition:
-        """The same stream before its first sample."""
-        return StreamPosition(self.rate)
-
 
 class Runner:
     """A copy of a model, in evaluation, and what its streams share."""
 
     def __init__(self, model: SequenceModel, crossover: int | None = None) -> None:
-        _check_model(model)
+        if not isinstance(model, SequenceModel):
+            only = ", which answers whole sequences only" if isinstance(model, Baseline) else ""
+            raise TypeError(
+                "a stream needs a SequenceModel, whose state is carried from chunk to chunk; "
+                f"got {type(model).__name__}{only}"
+            )
+        if model.method.bidirectional:
+            raise ValueError(
+                "a bidirectional model looks ahead, to the end of a stream that has none; "
+                "train one with bidirectional=False"
+            )
+        if model.towers != 1:
+            pairs = f"a model with towers={model.towers} reads pairs of sequences"
+            raise ValueError(f"{pairs}; a stream is one sequence")
         if crossover is not None:
             validate.positive_integer("crossover", crossover)
         self.model = deepcopy(model).eval().requires_grad_(False)
         weight = next(self.model.parameters())
         self.dtype, self.device = weight.dtype, weight.device
-        self.tokens = isinstance(model.encoder, nn.Embedding)
-        self.pools = model.pooling != "none"
+        self.tokens, self.pools = isinstance(model.encoder, nn.Embedding), model.pooling != "none"
         if crossover is not None:
             self.enough, self.shortest = crossover, 1
         elif compiles(self.model):
-            self.enough, self.shortest = usual_crossover(model), SHORTEST
+            self.enough = -(-CROSSOVER[model.method.structure] // model.d_model)
+            self.shortest = SHORTEST
         else:  # a step in Python costs as much as a call of the model
             self.enough, self.shortest = 2, 2
         self._steps: OrderedDict[float, CompiledStep] = OrderedDict()
 
     def read(self, chunk: Chunk) -> Tensor:
-        """A chunk as the model reads it, (1, length, d_input) or tokens (1, length), checked.
-
-        A chunk without samples comes as (1, 0).
-        """
+        """A chunk, checked: (1, length, d_input), tokens (1, length), or (1, 0) without samples."""
         u = self._as_tensor(chunk)
         if u.ndim and not len(u):
             return u.new_empty(1, 0)
         if not self.tokens and self.model.d_input == 1 and u.ndim == 1:
             u = u[:, None]
-        shape = "(length,)" if self.tokens else f"(length, {self.model.d_input})"
         if u.ndim != 1 + (not self.tokens):
+            shape = "(length,)" if self.tokens else f"(length, {self.model.d_input})"
             raise ValueError(
                 f"a chunk must be {shape}, got {tuple(u.shape)}; each stream has its own chunk, "
                 "without a batch"
@@ -101,8 +107,8 @@ class Runner:
             raise TypeError(
                 f"a chunk must hold numbers, got {type(chunk).__name__} of {array.dtype}"
             )
-        array = array.astype(array.dtype.newbyteorder("="))  # writable, in memory of its own
-        u = torch.from_numpy(array)
+        # writable, in memory of its own
+        u = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
         return u.to(self.dtype) if array.dtype.kind == "f" and not self.tokens else u
 
     def push(self, position: StreamPosition, chunk: Tensor) -> Tensor:
@@ -118,8 +124,7 @@ class Runner:
         answers: dict[int, Tensor] = {}
         groups: dict[tuple[float, int], list[int]] = {}
         for i, (position, chunk) in enumerate(zip(positions, chunks, strict=True)):
-            length = chunk.shape[1]
-            if length:  # streams are computed together if little of their batch is padding
+            if length := chunk.shape[1]:  # together, if little of their batch is padding
                 groups.setdefault((position.rate, length.bit_length()), []).append(i)
             else:
                 answers[i] = self._unchanged(position)
@@ -189,7 +194,6 @@ class Runner:
                 lengths=lengths if len(set(map(len, parts))) > 1 else None,
                 rate=positions[0].rate,
             )
-            assert end is not None
             for row, (i, part) in enumerate(zip(rows, parts, strict=True)):
                 states[i] = end if len(rows) == 1 else row_of(end, row)
                 found[i].append(y[row] if self.pools else y[row, : len(part)])
@@ -198,8 +202,7 @@ class Runner:
         return [parts[-1].clone() if self.pools else torch.cat(parts) for parts in found]
 
     def _pieces(self, u: Tensor, streams: int = 1) -> Iterator[Tensor]:
-        size = max(SHORTEST, PIECE // (streams * self.model.d_model))
-        yield from u.split(size, dim=1)
+        return iter(u.split(max(SHORTEST, PIECE // (streams * self.model.d_model)), dim=1))
 
     def _step_at(self, rate: float) -> CompiledStep:
         """The step from which those of streams are forked."""
@@ -211,45 +214,15 @@ class Runner:
         return self._steps[rate]
 
 
-def usual_crossover(model: SequenceModel) -> int:
-    """Samples from which a sequence takes less time than its steps."""
-    return -(-CROSSOVER[model.method.structure] // model.d_model)
-
-
-def _check_model(model: Any) -> None:
-    if not isinstance(model, SequenceModel):
-        only = ", which answers whole sequences only" if isinstance(model, Baseline) else ""
-        raise TypeError(
-            "a stream needs a SequenceModel, whose state is carried from chunk to chunk; "
-            f"got {type(model).__name__}{only}"
-        )
-    if model.method.bidirectional:
-        raise ValueError(
-            "a bidirectional model looks ahead, to the end of a stream that has none; "
-            "train one with bidirectional=False"
-        )
-    if model.towers != 1:
-        raise ValueError(
-            f"a model with towers={model.towers} reads pairs of sequences; a stream is one sequence"
-        )
-
-
 def joined(states: Sequence[ModelState]) -> ModelState:
     if len(states) == 1:
         return states[0]
-    layers = zip(*(state.layers for state in states), strict=True)
-    return ModelState(
-        tuple(torch.cat(layer) for layer in layers),
-        torch.cat([state.total for state in states]),
-        torch.cat([state.samples for state in states]),
-    )
+    parts = zip(*((*state.layers, *state[1:]) for state in states), strict=True)
+    *layers, total, samples = map(torch.cat, parts)
+    return ModelState(tuple(layers), total, samples)
 
 
 def row_of(state: ModelState, row: int) -> ModelState:
     """One sequence of a batch; copied, so that the batch does not live as long as it does."""
-    part = slice(row, row + 1)
-    return ModelState(
-        tuple(layer[part].clone() for layer in state.layers),
-        state.total[part].clone(),
-        state.samples[part].clone(),
-    )
+    *layers, total, samples = (x[row : row + 1].clone() for x in (*state.layers, *state[1:]))
+    return ModelState(tuple(layers), total, samples)

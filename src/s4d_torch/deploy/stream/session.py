@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -32,26 +33,23 @@ class Latencies:
     """Percentiles of any number of times in a fixed amount of memory, to 1%."""
 
     def __init__(self) -> None:
-        self._counts = [0] * (2 + math.ceil(math.log(LONGEST / SHORTEST, STEP)))
+        self._counts: Counter[int] = Counter()  # by bin
         self.count, self.longest = 0, 0.0
 
     def add(self, seconds: float) -> None:
         seconds = max(seconds, SHORTEST)
-        place = math.ceil(math.log(min(seconds, LONGEST) / SHORTEST, STEP))
-        self._counts[place] += 1
+        self._counts[math.ceil(math.log(min(seconds, LONGEST) / SHORTEST, STEP))] += 1
         self.count += 1
         self.longest = max(self.longest, seconds)
 
     def percentile(self, percent: float) -> float:
         """The time that so many per cent of all do not exceed; NaN where there are none."""
-        if not self.count:
-            return math.nan
-        needed, seen = math.ceil(percent / 100 * self.count), 0
-        for place, count in enumerate(self._counts):
+        needed, seen = max(1, math.ceil(percent / 100 * self.count)), 0
+        for place, count in sorted(self._counts.items()):
             seen += count
-            if seen >= max(1, needed):
+            if seen >= needed:
                 return min(SHORTEST * STEP**place, self.longest)
-        return self.longest
+        return math.nan
 
     def in_milliseconds(self) -> dict[str, float]:
         found = {f"p{percent}": self.percentile(percent) for percent in PERCENTILES}
@@ -77,9 +75,7 @@ class StreamSession:
         self.run, self.stream, self.source, self.restart = run, stream, source, restart
         usual = (source.sample_rate or 0) / RESULTS_PER_SECOND
         self.every = every or max(source.chunk, round(usual))
-        self.at = self.chunks = 0
-        self.computing = 0.0
-        self.latencies = Latencies()
+        self.at, self.chunks, self.computing, self.latencies = 0, 0, 0.0, Latencies()
         self._answer: Tensor | None = None
         self._unseen = self._open = False  # there is more to show, and as a last result
 
@@ -135,8 +131,7 @@ class StreamSession:
     def _compute(self, values: Array) -> Tensor:
         u = self.run.signature.read(values)
         dtype = next(self.run.model.parameters()).dtype
-        answer: Tensor = self.stream.push(u.to(dtype) if u.is_floating_point() else u)
-        return answer
+        return self.stream.push(u.to(dtype) if u.is_floating_point() else u)
 
     def _pad(self) -> None:
         """Silence up to the length that all clips of the task have, as in training."""
@@ -146,8 +141,7 @@ class StreamSession:
             return
         rate = self.source.sample_rate or 1.0
         length = round(signature.length * rate / (signature.sample_rate or rate))
-        length = length if self.restart is None else min(length, self.restart)
-        missing = length - self.stream.samples
+        missing = min(length, self.restart or length) - self.stream.samples
         if self.stream.samples and missing > 0:
             self._answer = self._compute(np.zeros((missing, signature.features), np.float32))
             self._unseen = self._open = True
@@ -155,11 +149,9 @@ class StreamSession:
     def _show(self, show: ShowResult, *, last: bool) -> None:
         if self._answer is None or not (self._open if last else self._unseen):
             return
-        signature = self.run.signature
-        if signature.kind == "classification":
-            output = self._answer.double().softmax(-1)
-        else:
-            output = physical(self._answer, signature)
+        signature, output = self.run.signature, self._answer
+        chances = signature.kind == "classification"
+        output = output.double().softmax(-1) if chances else physical(output, signature)
         place = {"at": self.at, "seconds": self._seconds(), "samples": self.stream.samples}
         show({**place, **labelled(output, signature)}, last)
         self._unseen, self._open = False, self._open and not last

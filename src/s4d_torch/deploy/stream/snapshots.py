@@ -63,11 +63,10 @@ def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable,
     states = ModelState(layers, tensors["total"], tensors["samples"])
     found: dict[Hashable, StreamPosition] = {}
     for row, stream in enumerate(streams):
+        rate, samples = stream["rate"], stream["samples"]
+        answer = tensors["answer"][row].clone() if runner.pools and samples else None
         state = row_of(states, row)
-        answer = tensors["answer"][row].clone() if runner.pools and stream["samples"] else None
-        found[stream["id"]] = StreamPosition(
-            stream["rate"], stream["samples"], state, answer=answer
-        )
+        found[stream["id"]] = StreamPosition(rate, samples, state, answer=answer)
     return found
 
 
@@ -97,14 +96,13 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(
             f"{str(path)!r} is truncated or not a safetensors file ({error}); write it again"
         ) from error
-    if metadata.get("format") != FORMAT:
+    kind, version = metadata.get("format"), metadata.get("version")
+    if kind != FORMAT:
+        found = f"its format is {kind!r}, expected {FORMAT!r}"
+        raise ValueError(f"{str(path)!r} is not the snapshot of a stream: {found}")
+    if version != str(VERSION):
         raise ValueError(
-            f"{str(path)!r} is not the snapshot of a stream: its format is "
-            f"{metadata.get('format')!r}, expected {FORMAT!r}"
-        )
-    if metadata.get("version") != str(VERSION):
-        raise ValueError(
-            f"{str(path)!r} has version {metadata.get('version')!r} of its format, this release "
+            f"{str(path)!r} has version {version!r} of its format, this release "
             f"reads {VERSION}; use the release that wrote it, or a newer one"
         )
     try:
@@ -142,9 +140,9 @@ def _is_described(stream: Any) -> bool:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    method = config.get("method")
-    inner = {f"method.{k}": v for k, v in method.items()} if isinstance(method, Mapping) else {}
-    return {**{k: v for k, v in config.items() if k != "method"}, **inner}
+    inner = config.get("method")
+    method = {f"method.{k}": v for k, v in inner.items()} if isinstance(inner, Mapping) else {}
+    return {k: v for k, v in config.items() if k != "method"} | method
 
 
 def _check_shapes(tensors: dict[str, Tensor], runner: Runner, streams: int, path: Any) -> None:

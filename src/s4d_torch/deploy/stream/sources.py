@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ RAW: dict[str, np.dtype[Any]] = {"s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
 CHUNKS_PER_SECOND = 100  # unless the user says otherwise
 
 
-@dataclass(frozen=True)
-class ChunkSource:
+class ChunkSource(NamedTuple):
     """Samples as they come: ``chunks`` are (n, features), or (n,) tokens, as the data is stored.
 
     ``chunk`` is how many samples each has but the last.
@@ -79,14 +78,11 @@ def _usual_chunk(rate: float | None) -> int:
 
 def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> Iterator[Array]:
     """Samples of several channels in turn; what is left of a sample at the end is no sample."""
-    frame = dtype.itemsize * channels
-    before = 0
-    while True:
+    frame, before, whole = dtype.itemsize * channels, 0, size
+    read = getattr(stream, "read1", stream.read)  # as soon as there are any bytes
+    while whole == size:
         held = b""
-        while len(held) < size * frame:
-            part = _read(stream, size * frame - len(held))
-            if not part:
-                break
+        while part := read(size * frame - len(held)):
             held += part
         whole = len(held) // frame
         if whole:
@@ -97,29 +93,15 @@ def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> I
                 raise ValueError(f"standard input: sample {place} is no finite number")
             before += whole
             yield samples
-        if whole < size:
-            return
-
-
-def _read(stream: IO[bytes], size: int) -> bytes:
-    """At most so many bytes, as soon as there are any."""
-    read = getattr(stream, "read1", stream.read)
-    return bytes(read(size))
 
 
 def _numbers(stream: IO[bytes], signature: Signature, size: int) -> Iterator[Array]:
     """A sample in each line, its channels apart by spaces, commas, semicolons or tabs."""
-    held: list[list[float]] = []
-    number = 0
-    while line := stream.readline():
-        number += 1
-        if line.strip():
-            held.append(_parse(line, number, signature))
-        if len(held) == size:
-            yield _as_array(held, signature)
-            held = []
-    if held:
-        yield _as_array(held, signature)
+    lines = enumerate(iter(stream.readline, b""), start=1)
+    samples = (_parse(line, number, signature) for number, line in lines if line.strip())
+    while held := list(islice(samples, size)):
+        values = np.array(held)
+        yield values[:, 0].astype(np.int64) if signature.tokens else values
 
 
 def _parse(line: bytes, number: int, signature: Signature) -> list[float]:
@@ -139,8 +121,3 @@ def _parse(line: bytes, number: int, signature: Signature) -> list[float]:
     if signature.tokens and not (values[0].is_integer() and 0 <= values[0] < signature.features):
         raise ValueError(f"{where} is no token from 0 to {signature.features - 1}")
     return values
-
-
-def _as_array(held: list[list[float]], signature: Signature) -> Array:
-    values = np.array(held)
-    return values[:, 0].astype(np.int64) if signature.tokens else values

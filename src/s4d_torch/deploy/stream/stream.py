@@ -51,7 +51,7 @@ class Stream:
 
     def reset(self) -> None:
         """Begin again: forget all samples, keep the rate."""
-        self._position = self._position.restarted()
+        self._position = StreamPosition(self.rate)
 
     @property
     def samples(self) -> int:
@@ -140,18 +140,14 @@ class Streams:
         self._runner.turn_to(self._known(name), rate)
 
     def snapshot(self, path: Path, names: Iterable[Hashable] | None = None) -> None:
-        """Write the states of all streams, or of some, into one safetensors file.
-
-        Ids have to be strings or integers.
-        """
-        chosen = list(self._positions) if names is None else list(names)
+        """Write all streams, or some, into one safetensors file; ids are strings or integers."""
+        chosen = self._positions if names is None else names
         write_streams(path, self._runner, {name: self._known(name) for name in chosen})
 
     def restore(self, path: Path) -> list[Hashable]:
         """The streams of a snapshot join where they were; returns their ids."""
         found = read_streams(path, self._runner)
-        taken = [repr(name) for name in found if name in self._positions]
-        if taken:
+        if taken := [repr(name) for name in found if name in self._positions]:
             raise ValueError(f"there are streams {', '.join(taken)} already; let them leave first")
         self._positions |= found
         return list(found)
@@ -189,9 +185,6 @@ def _like(chunk: Chunk, y: Tensor) -> Tensor | np.ndarray[Any, Any]:
     return y if isinstance(chunk, torch.Tensor) else y.cpu().numpy()
 
 
-# ---- the crossover -----------------------------------------------------------------------------
-
-
 def crossover_of(model: SequenceModel, repeats: int = 5) -> int:
     """For ``Stream(model, crossover=...)``: measured for this model on this machine.
 
@@ -199,9 +192,8 @@ def crossover_of(model: SequenceModel, repeats: int = 5) -> int:
     """
     streams = Stream(model, crossover=NEVER), Stream(model, crossover=1)
     for length in (2**k for k in range(4, 15)):
-        step, whole = (
-            push_seconds(stream, sample_chunk(model, length), repeats) for stream in streams
-        )
+        chunk = sample_chunk(model, length)
+        step, whole = (push_seconds(stream, chunk, repeats) for stream in streams)
         if whole < step:
             return length
     return 2**15
@@ -209,9 +201,7 @@ def crossover_of(model: SequenceModel, repeats: int = 5) -> int:
 
 def push_seconds(stream: Stream, chunk: Tensor, repeats: int) -> float:
     """Of this thread's CPU for one push, which others on the machine hardly change; the best."""
-    calls = max(1, 64 // len(chunk))
-    best = float("inf")
-    threads = torch.get_num_threads()
+    calls, best, threads = max(1, 64 // len(chunk)), float("inf"), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         stream.push(chunk)

@@ -57,6 +57,12 @@ class Finding:
     rows: Rows
     rule: Rule
 
+    @property
+    def published(self) -> dict[str, dict[str, str]]:
+        """The paper's own numbers for these rows, as printed: by row and column."""
+        printed = RECIPES[self.table].published
+        return {row: printed[row] for group in self.rows for row in group if row in printed}
+
     def decide(self, scores: Scores) -> Verdict:
         """The verdict from what was trained; not decided where its table has no results."""
         if not scores.get(self.table):
