@@ -94,8 +94,8 @@ class PlannedSSM(nn.Module):
         self.past = PlannedSystem(block.past)
         self.future = None if block.future is None else PlannedSystem(block.future)
 
-    def _forward(
-        self, u: Tensor, state: None, lengths: Tensor | None, *_: Any
+    def forward(
+        self, u: Tensor, state: None, *, lengths: Tensor | None, **_: Any
     ) -> tuple[Tensor, None]:
         if self.future is None:
             return self.past(u), None
