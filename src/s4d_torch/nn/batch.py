@@ -62,7 +62,8 @@ def last(x: Tensor, lengths: Tensor | None) -> Tensor:
     """(batch, length, features) -> (batch, features), each where its sequence ends."""
     if lengths is None:
         return x[:, -1]
-    return x[torch.arange(len(x), device=x.device), lengths - 1]
+    batch = x.shape[0]  # len(x) would fix it in an export
+    return x[torch.arange(batch, device=x.device), lengths - 1]
 
 
 def compare_pairs(x: Tensor) -> Tensor:
