@@ -27,13 +27,7 @@ from s4d_torch.nn import (
 )
 
 if TYPE_CHECKING:
-    from s4d_torch.deploy import (
-        Stream,
-        Streams,
-        export_model,
-        from_official,
-        from_official_model,
-    )
+    from s4d_torch.deploy import Stream, Streams, export_model, from_official, from_official_model
     from s4d_torch.estimators import S4DClassifier, S4DRegressor
 
 # what is imported when it is first asked for

@@ -13,9 +13,6 @@ from typing import IO, Any
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-# -- files -----------------------------------------------------------------------------------------
-
-
 def write_atomically(contents: Mapping[Path, bytes]) -> None:
     """Write all beside their places, then rename: a crash or a full disk leaves the old files."""
     written: dict[Path, Path] = {}
@@ -56,9 +53,6 @@ def append_synced(path: Path, text: str) -> None:
 def _sync(file: IO[Any]) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-# -- folders ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -114,9 +108,6 @@ def _sync_folder(folder: Path) -> None:
                 raise
         finally:
             os.close(handle)
-
-
-# -- locks -----------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -48,26 +48,24 @@ def interruptions(*signals: signal.Signals, insist: bool = False) -> Iterator[St
     signals never reach, nothing changes.
     """
     stop = Stop(insist)
-    if threading.current_thread() is threading.main_thread():
-        stop.before = {each: signal.signal(each, stop) for each in signals or (signal.SIGINT,)}
-    try:
+    with _handled_by(stop, *(signals or (signal.SIGINT,))) as stop.before:
         yield stop
-    finally:
-        _restore(stop.before)
 
 
 @contextmanager
 def ignored_interruptions() -> Iterator[None]:
     """Ctrl-C has no effect, nor has it on processes that are started in here."""
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with _handled_by(signal.SIG_IGN, signal.SIGINT):
         yield
+
+
+@contextmanager
+def _handled_by(handler: Any, *signals: signal.Signals) -> Iterator[dict[signal.Signals, Any]]:
+    """The handlers from before, which come back in the end."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {each: signal.signal(each, handler) for each in signals if main}
+    try:
+        yield before
     finally:
-        _restore(before)
-
-
-def _restore(handlers: dict[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

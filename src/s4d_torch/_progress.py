@@ -100,9 +100,6 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-# -- words -----------------------------------------------------------------------------------------
-
-
 def say(console: Console, text: str) -> None:
     """A line as it is: no colours for numbers, no breaks within a path."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -131,12 +128,10 @@ def _two_digits(x: float) -> str:
 
 def duration(seconds: float) -> str:
     """``8 s``, ``12 min``, ``3.5 h``, ``20 days`` or ``3.1 years``: a time to plan with."""
-    day = 86400
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 2 * day:
+    for unit, size, most in (("s", 1, 90), ("min", 60, 5400)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    days = seconds / 86400
+    if days < 2:
         return f"{seconds / 3600:.1f} h"
-    days = seconds / day
     return f"{days:.0f} days" if days < 730 else f"{days / 365:.1f} years"

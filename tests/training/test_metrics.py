@@ -146,8 +146,8 @@ def test_predictions_that_are_no_numbers_have_no_score(kind: str) -> None:
 
 
 def curve(name: str, steps: int, warmup: float = 0.0, **shape: object) -> list[float]:
-    config = OptimizerConfig(schedule=name, **shape)  # type: ignore[arg-type]
-    return [factor(name, step, steps, warmup, config) for step in range(steps)]
+    config = OptimizerConfig(schedule=name, warmup=warmup, **shape)  # type: ignore[arg-type]
+    return [factor(step, steps, config) for step in range(steps)]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

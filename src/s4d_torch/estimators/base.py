@@ -64,8 +64,6 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
     units_: Units = field(init=False)
     history_: list[dict[str, Any]] = field(init=False)
 
-    # -- for the two estimators to fill in -----------------------------------------------------
-
     def _targets(self, y: Array, goes_on: bool) -> tuple[Array, int]:
         """What the model is to learn, and how many outputs that needs."""
         raise NotImplementedError
@@ -73,14 +71,11 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
     def _class_weights(self, targets: Array) -> torch.Tensor | None:
         return None
 
-    # -- fit -----------------------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from series X and their targets y; see the class for the forms X can have."""
+        """Learn from series X and their targets y, for whose forms see the class."""
         if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
+            name = type(self).__name__
+            raise ValueError(f"{name} requires y to be passed, but the target y is None")
         goes_on = bool(self.warm_start) and hasattr(self, "model_")
         panel = self._read(X, reset=not goes_on)
         check_consistent_length(panel.cases, y)
@@ -118,15 +113,11 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
             fraction = 0.1 if len(targets) >= ENOUGH_TO_HOLD_OUT else 0.0
         if not 0 <= fraction < 1:
             raise ValueError(f"validation_fraction must be in [0, 1) or 'auto', got {fraction}")
-        if fraction == 0:
-            return None
-        return hold_out(targets, self._kind, [fraction], seed)[1]
+        return hold_out(targets, self._kind, [fraction], seed)[1] if fraction else None
 
     def _signature(self, length: int) -> Signature:
         """The data as the model sees it, which is in standard units already."""
-        return Signature(
-            self._kind, features=self.n_channels_in_, outputs=self.n_outputs_, length=length
-        )
+        return Signature(self._kind, self.n_channels_in_, self.n_outputs_, length)
 
     def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
         batch_size = self.batch_size or min(32, max(8, math.ceil(cases / 10)))
@@ -160,13 +151,10 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
             bidirectional=True, dt_min=dt_min, dt_max=FASTEST, softmax_length=length
         )
 
-    # -- series in, numbers out ----------------------------------------------------------------
-
     def _read(self, X: Any, *, reset: bool) -> Panel:
         """X as series; with ``reset`` its form is noted, otherwise it has to fit that of fit."""
         if is_list_of_series(X):
-            panel = read_list(X)
-            flat = False
+            panel, flat = read_list(X), False
         else:
             values = read_array(X)
             flat = values.ndim == 2
@@ -196,8 +184,6 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = self.missing == "interpolate"
         return tags
-
-    # -- files ---------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write everything needed to predict, as safetensors and JSON, into ``folder``."""

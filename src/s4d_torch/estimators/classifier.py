@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
     """Classes of series by a diagonal state space model, in scikit-learn style.
 
     X is (cases, channels, time), (cases, time), or a list of (channels, time) arrays of any
-    lengths. After ``fit``: ``classes_``, ``model_`` (a :class:`~s4d_torch.SequenceModel`),
-    ``history_`` (a row for each epoch) and ``n_epochs_``.
+    lengths; y is (cases,), numbers or names. After ``fit``: ``classes_``, ``model_`` (a
+    :class:`~s4d_torch.SequenceModel`), ``history_`` (a row for each epoch) and ``n_epochs_``.
     """
 
     dropout: float = 0.1
@@ -34,10 +34,6 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
 
     _kind: ClassVar[Kind] = "classification"
     classes_: Array = field(init=False)
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from series X and their classes y, (cases,): numbers or names."""
-        return super().fit(X, y)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each series, (cases,)."""
@@ -63,8 +59,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
                 )
             return np.asarray(np.searchsorted(self.classes_, labels)), len(self.classes_)
         if len(classes) < 2:
-            only = classes.tolist()[0]
-            raise ValueError(f"y has one class, {only!r}; a classifier needs two or more")
+            raise ValueError(f"y has one class, {classes.item()!r}; a classifier needs two or more")
         self.classes_ = classes
         return numbers, len(classes)
 

@@ -62,18 +62,12 @@ class EstimatorTrainer(Trainer):
 
     def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
         if not self.held_out:
-            state = self.state
-            loss = state.loss_sum / max(1, state.loss_count)
+            loss = self.state.loss_sum / max(1, self.state.loss_count)
             return Evaluation(loss, {self.metric_name: loss})
-        outputs, targets = predict(
-            model,
-            self.dataset,
-            self.dataset.splits[split],
-            batch_size=prediction_batch(self.dataset.signature.length),
-            precision=self.config.training.precision,
-            rate=rate,
-        )
-        return self._judge(outputs, targets)
+        rows, size = self.dataset.splits[split], prediction_batch(self.dataset.signature.length)
+        precision = self.config.training.precision
+        found = predict(model, self.dataset, rows, batch_size=size, precision=precision, rate=rate)
+        return self._judge(*found)
 
     def _judge(self, outputs: Tensor, targets: Tensor) -> Evaluation:
         count = len(targets)
@@ -105,8 +99,7 @@ def fit_model(
 
     With cases held out, the weights that did best on them; otherwise the last ones.
     """
-    whole = Split.whole(sequences, targets)
-    train = validation = whole
+    train = validation = whole = Split.whole(sequences, targets)
     if held_out is not None:
         train = whole.part(np.setdiff1d(np.arange(len(whole)), held_out))
         validation = whole.part(held_out)
@@ -144,13 +137,9 @@ def predict_outputs(model: Pretrained, sequences: Sequences, signature: Signatur
     """
     whole = Split.whole(sequences, np.zeros(len(sequences)))
     here = replace(signature, kind="regression")  # the targets are none: they are not looked at
-    outputs, _ = predict(
-        copy.deepcopy(model).double(),
-        Dataset(whole, whole, whole, here),
-        whole,
-        batch_size=prediction_batch(sequences.longest),
-        precision="float64",
-    )
+    dataset, size = Dataset(whole, whole, whole, here), prediction_batch(sequences.longest)
+    exact = copy.deepcopy(model).double()
+    outputs, _ = predict(exact, dataset, whole, batch_size=size, precision="float64")
     return np.asarray(outputs.numpy())
 
 
@@ -161,14 +150,11 @@ def prediction_batch(length: int) -> int:
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[None]:
     """Torch computes with ``n_jobs`` threads: -1 all cores, None as many as it would anyway."""
-    if n_jobs is None:
-        yield
-        return
     if n_jobs == 0:
         raise ValueError("n_jobs is 0; give a number of threads, -1 for all cores, or None")
-    cores = os.cpu_count() or 1
-    before = torch.get_num_threads()
-    torch.set_num_threads(n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs))
+    before, cores = torch.get_num_threads(), os.cpu_count() or 1
+    if n_jobs is not None:
+        torch.set_num_threads(n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs))
     try:
         yield
     finally:

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Sequences
 from s4d_torch.data.missing_values import Missing, interpolate, unusable
+from s4d_torch.nn import validate
 
 FORMS = "(cases, channels, time), (cases, time), or a list of (channels, time) arrays"
 
@@ -84,10 +84,7 @@ def is_list_of_series(X: Any) -> bool:
     """
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
         return len(X) > 0 and np.ndim(X[0]) > 0
-    if not isinstance(X, list | tuple) or not X:
-        return False
-    shapes = [getattr(case, "shape", None) for case in X]
-    return any(shape is not None and len(shape) > 0 for shape in shapes)
+    return isinstance(X, list | tuple) and any(len(getattr(case, "shape", ())) for case in X)
 
 
 def read_array(X: Any) -> Array:
@@ -124,35 +121,28 @@ def read_list(X: Sequence[Any]) -> Panel:
                 f"X[{i}] has {case.shape[0]} channels, X[0] has {cases[0].shape[0]}; "
                 "all cases need as many, as arrays (channels, time)"
             )
-    if len({case.shape[1] for case in cases}) == 1:
-        return Panel(np.stack(cases))
-    return Panel(cases)
+    return Panel(np.stack(cases) if len({case.shape[1] for case in cases}) == 1 else cases)
 
 
 def fill_missing(panel: Panel, missing: str) -> Panel:
     """The panel with its missing values as ``missing`` asks; infinite ones are always refused."""
-    if missing not in get_args(Missing):
-        raise ValueError(unknown("missing", missing, get_args(Missing)))
+    validate.one_of("missing", missing, get_args(Missing))
     if not any(unusable(case).any() for case in panel.cases):
         return panel
     for i, case in enumerate(panel.cases):
-        _refuse(case, i, also_nan=missing == "error")
+        empty = np.isnan(case)
+        refused = unusable(case) if missing == "error" else unusable(case) & ~empty
+        if refused.any():
+            channel, time = np.argwhere(refused)[0]
+            where = f"case {i}, channel {channel}, sample {time}"
+            if empty[channel, time]:
+                raise ValueError(
+                    f"Input X contains NaN: {where} is the first ({empty.sum()} in this case); "
+                    "fill them in, or use missing='interpolate'"
+                )
+            raise ValueError(
+                f"Input X contains infinity or a value too large for float32: {where} is "
+                f"{case[channel, time]}"
+            )
     filled = [interpolate(case) for case in panel.cases]
     return Panel(filled if isinstance(panel.cases, list) else np.stack(filled))
-
-
-def _refuse(case: Array, i: int, *, also_nan: bool) -> None:
-    bad = unusable(case) if also_nan else unusable(case) & ~np.isnan(case)
-    if not bad.any():
-        return
-    channel, time = (int(place[0]) for place in np.nonzero(bad))
-    where = f"case {i}, channel {channel}, sample {time}"
-    if np.isnan(case[channel, time]):
-        raise ValueError(
-            f"Input X contains NaN: {where} is the first ({int(np.isnan(case).sum())} in this "
-            "case); fill them in, or use missing='interpolate'"
-        )
-    raise ValueError(
-        f"Input X contains infinity or a value too large for float32: {where} is "
-        f"{case[channel, time]}"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -24,10 +24,6 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
     """
 
     _kind: ClassVar[Kind] = "regression"
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from series X and their numbers y, (cases,) or (cases, outputs)."""
-        return super().fit(X, y)
 
     def predict(self, X: Any) -> Array:
         """The numbers of each series, in the form y had: (cases,) or (cases, outputs)."""
@@ -54,6 +50,5 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
+        tags.target_tags.multi_output = tags.target_tags.single_output = True
         return tags

@@ -21,15 +21,9 @@ from s4d_torch.nn.pretrained import CONFIG, WEIGHTS
 
 ESTIMATOR = "estimator.json"
 FORMAT, FORMAT_VERSION = "s4d_torch estimator", 1
-# what fit learned, apart from the model: name -> needed (False: only some have it)
-LEARNED = {
-    "n_channels_in_": True,
-    "n_outputs_": True,
-    "n_epochs_": True,
-    "history_": True,
-    "n_features_in_": False,
-    "targets_in_columns_": False,
-}
+# what fit learned, apart from the model
+NEEDED = ("n_channels_in_", "n_outputs_", "n_epochs_", "history_")
+LEARNED = (*NEEDED, "n_features_in_", "targets_in_columns_")
 ARRAYS = ("classes_", "feature_names_in_", "target_shift_", "target_scale_")
 
 
@@ -56,8 +50,7 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
         "units": units,
         "sha256": {name: _digest(folder / name) for name in (WEIGHTS, CONFIG)},
     }
-    text = json.dumps(described, indent=2) + "\n"
-    write_atomically({folder / ESTIMATOR: text.encode()})
+    write_atomically({folder / ESTIMATOR: f"{json.dumps(described, indent=2)}\n".encode()})
 
 
 def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
@@ -77,14 +70,13 @@ def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
             )
     try:
         estimator = cls(**{name: _chosen(name, x) for name, x in described["options"].items()})
-        for name, value in described["learned"].items():
-            if name not in LEARNED:
-                raise ValueError(f"unknown entry {name!r}")
+        learned, arrays = described["learned"], described["arrays"]
+        if other := [*(learned.keys() - {*LEARNED}), *(arrays.keys() - {*ARRAYS})]:
+            raise ValueError(f"unknown entry {other[0]!r}")
+        for name, kept in arrays.items():
+            learned[name] = np.array(kept["values"], dtype=np.dtype(kept["dtype"]))
+        for name, value in learned.items():
             setattr(estimator, name, value)
-        for name, kept in described["arrays"].items():
-            if name not in ARRAYS:
-                raise ValueError(f"unknown entry {name!r}")
-            setattr(estimator, name, np.array(kept["values"], dtype=np.dtype(kept["dtype"])))
         units = described["units"]
         estimator.units_ = Units(*(np.array(units[name], float) for name in ("shift", "scale")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -123,12 +115,10 @@ def _described(path: Path, cls: type[Any]) -> dict[str, Any]:
 def _check_fit(estimator: Any, path: Path) -> None:
     """Model and description have to agree, whoever edited which."""
     model, units = estimator.model_, estimator.units_
-    missing = [name for name, needed in LEARNED.items() if needed and not hasattr(estimator, name)]
     regressor = estimator._kind == "regression"
     scaled = ("target_shift_", "target_scale_", "targets_in_columns_")
-    targets = scaled if regressor else ("classes_",)
-    missing += [name for name in targets if not hasattr(estimator, name)]
-    if missing:
+    needed = (*NEEDED, *(scaled if regressor else ("classes_",)))
+    if missing := [name for name in needed if not hasattr(estimator, name)]:
         raise ValueError(f"{path} has no {', '.join(missing)}; save it again")
     count = len(estimator.target_shift_) if regressor else len(estimator.classes_)
     if (
@@ -144,9 +134,6 @@ def _check_fit(estimator: Any, path: Path) -> None:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-# ---- options and arrays as JSON ------------------------------------------------------------------
 
 
 def _option(name: str, value: Any) -> Any:

@@ -58,6 +58,14 @@ def in_one_batch(u: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | No
     return u.flatten(0, 1), None if lengths is None else lengths.flatten()
 
 
+def last(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """(batch, length, features) -> (batch, features), each where its sequence ends."""
+    if lengths is None:
+        return x[:, -1]
+    batch = x.shape[0]  # len(x) would fix it in an export
+    return x[torch.arange(batch, device=x.device), lengths - 1]
+
+
 def compare_pairs(x: Tensor) -> Tensor:
     """(2 batch, features) -> ``[a, b, a - b, a b]``, (batch, 4 features)."""
     a, b = x.unflatten(0, (-1, 2)).unbind(1)

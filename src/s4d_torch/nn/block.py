@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -56,20 +58,14 @@ class Block(nn.Module):
         state: Tensor | None = None,
         *,
         lengths: Tensor | None = None,
-        rate: float = 1.0,
-        return_state: bool = True,
-        _zero_ends: bool = True,
+        **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """x (batch, length, d_model) -> the same shape, and the layer's state."""
+        """x (batch, length, d_model) -> the same shape, and the layer's state.
+
+        ``options`` are those of :meth:`Layer.forward`.
+        """
         branch = self.norm(x, lengths) if self.prenorm else x
-        branch, state = self.layer(
-            branch,
-            state,
-            lengths=lengths,
-            rate=rate,
-            return_state=return_state,
-            _zero_ends=_zero_ends,
-        )
+        branch, state = self.layer(branch, state, lengths=lengths, **options)
         x = x + self.drop_path(self.dropout(branch))
         return (x if self.prenorm else self.norm(x, lengths)), state
 

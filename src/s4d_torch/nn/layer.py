@@ -18,15 +18,9 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
-from s4d_torch.nn.pretrained import (
-    Pretrained,
-    configurable,
-    load_module,
-    read_folder,
-    write_folder,
-)
+from s4d_torch.nn.pretrained import Pretrained, configurable, load_module, read_folder, write_folder
 from s4d_torch.nn.ssm import SSM
-from s4d_torch.ssm.initialization import uniform
+from s4d_torch.ssm.initialization import normal, uniform
 
 
 class SequenceDropout(nn.Module):
@@ -91,39 +85,19 @@ class Layer(Pretrained):
         check_options(Layer, choices)
         validate.flag("check_finite", check_finite)
         mixed = MIXINGS[mixing]
+        factory: Any = {"device": device, "dtype": dtype}
         self.mixing, self.check_finite = mixing, check_finite
-        self.ssm = SSM(
-            d_model,
-            d_state,
-            method=self.base if method is None else method,
-            engine=engine,
-            generator=generator,
-            device=device,
-            dtype=dtype,
-            **choices,
-        )
+        options: Any = {"engine": engine, "generator": generator, **factory, **choices}
+        self.ssm = SSM(d_model, d_state, method=self.base if method is None else method, **options)
+        self.d_model, self.d_state, self.method = d_model, d_state, self.ssm.method
         self.config = {name: arguments[name] for name in configurable(Layer)}
         self.config["method"] = asdict(self.method)
-        self.activation = ACTIVATIONS[activation]().to(device=device, dtype=dtype)
+        self.activation = ACTIVATIONS[activation]().to(**factory)
         self.dropout = SequenceDropout(dropout, tie_dropout)
-        self.output: nn.Module = (
-            linear(d_model, mixed.width * d_model, generator, device, dtype)
-            if mixed.width
-            else nn.Identity()
-        )
-        self.gate = mixed.module().to(device=device, dtype=dtype)
-
-    @property
-    def d_model(self) -> int:
-        return self.ssm.d_model
-
-    @property
-    def d_state(self) -> int:
-        return self.ssm.d_state
-
-    @property
-    def method(self) -> Method:
-        return self.ssm.method
+        self.output: nn.Module = nn.Identity()
+        if mixed.width:
+            self.output = linear(d_model, mixed.width * d_model, generator, **factory)
+        self.gate = mixed.module().to(**factory)
 
     def forward(
         self,
@@ -171,15 +145,10 @@ class Layer(Pretrained):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the options into ``folder``, whole or not at all."""
         defaults = signature(Layer).parameters
-        config = {
-            "layer": type(self).__name__,
-            **{name: self.config[name] for name in SAVED},
-            **{
-                name: value
-                for name, value in self.config.items()
-                if name not in SAVED and value != defaults[name].default
-            },
-        }
+        config = {"layer": type(self).__name__} | {name: self.config[name] for name in SAVED}
+        for name, value in self.config.items():
+            if value != defaults[name].default:
+                config.setdefault(name, value)
         tensors = {f"layer.{name}": x for name, x in self.state_dict().items()}
         write_folder(Path(folder), self._name(), config, tensors)
 
@@ -203,8 +172,7 @@ class Layer(Pretrained):
             return kind(method=Method().replace(**method), **options)
 
         tensors = {name.removeprefix("layer."): x for name, x in tensors.items()}
-        layer = load_module(make, config, tensors, folder)
-        return cast(Self, layer.to(device=device, dtype=dtype))
+        return cast(Self, load_module(make, config, tensors, folder).to(device=device, dtype=dtype))
 
 
 LAYERS: Registry[type[Layer]] = Registry("layer")
@@ -244,18 +212,25 @@ class DSS(Layer):
     base = METHODS["dss"]
 
 
-def linear(
-    inputs: int,
-    outputs: int,
-    generator: Generator | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-) -> nn.Linear:
+@torch.no_grad()
+def linear(inputs: int, outputs: int, generator: Generator | None, **factory: Any) -> nn.Linear:
     """A linear map with torch's default start, drawn from ``generator`` alone if there is one."""
-    device = torch.get_default_device() if device is None else device
-    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, device=device, dtype=dtype)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            draw = uniform(parameter.shape, generator)
-            parameter.copy_((2 * draw - 1) * inputs**-0.5)
+    layer: nn.Linear = _undrawn(nn.Linear, inputs, outputs, **factory)
+    for parameter in layer.parameters():
+        parameter.copy_((2 * uniform(parameter.shape, generator) - 1) * inputs**-0.5)
     return layer
+
+
+@torch.no_grad()
+def embedding(
+    tokens: int, features: int, generator: Generator | None, **factory: Any
+) -> nn.Embedding:
+    """A vector for each token, drawn likewise."""
+    layer: nn.Embedding = _undrawn(nn.Embedding, tokens, features, **factory)
+    layer.weight.copy_(normal((tokens, features), generator))
+    return layer
+
+
+def _undrawn(kind: type[nn.Module], *sizes: int, device: Any, dtype: torch.dtype | None) -> Any:
+    device = torch.get_default_device() if device is None else device
+    return skip_init(kind, *sizes, device=device, dtype=dtype)

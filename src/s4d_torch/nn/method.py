@@ -14,20 +14,10 @@ from s4d_torch.nn import validate
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.hippo import HIPPO
-from s4d_torch.ssm.initialization import (
-    B_STARTS,
-    C_STARTS,
-    INITIALIZATIONS,
-    split_mixture,
-)
+from s4d_torch.ssm.initialization import B_STARTS, C_STARTS, INITIALIZATIONS, split_mixture
 from s4d_torch.ssm.state_space import KERNELS, Kernel
 
 STRUCTURES = ("diagonal", "dplr")
-
-
-def _one_of(field: str, value: str, options: tuple[str, ...]) -> None:
-    if value not in options:
-        raise ValueError(unknown(field, value, options))
 
 
 def _either(options: tuple[str, ...]) -> str:
@@ -114,12 +104,12 @@ class Method:
     def __post_init__(self) -> None:
         if not isinstance(self.init, str):
             raise TypeError(f"init must be a name such as 'legs' or 'legs+fout', got {self.init!r}")
-        _one_of("structure", self.structure, STRUCTURES)
+        validate.one_of("structure", self.structure, STRUCTURES)
         rule = KERNELS[self.kernel]
         DISCRETIZATIONS[self.discretization]
         CONSTRAINTS[self.constraint]
-        _one_of("B_init", self.B_init, B_STARTS)
-        _one_of("C_init", self.C_init, tuple(C_STARTS))
+        validate.one_of("B_init", self.B_init, B_STARTS)
+        validate.one_of("C_init", self.C_init, C_STARTS)
         self._check_kernel(rule)
         self._check_start()
         self._check_numbers()

@@ -9,14 +9,12 @@ from typing import Any, Unpack, cast
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.utils import skip_init
 
-from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
-from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, read_input, zero_ends
+from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, last, read_input, zero_ends
 from s4d_torch.nn.block import Block
-from s4d_torch.nn.layer import Layer, linear
+from s4d_torch.nn.layer import Layer, embedding, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.norm import NORMS
 from s4d_torch.nn.pretrained import Pretrained, configurable
@@ -24,7 +22,7 @@ from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
 from s4d_torch.nn.stepping.step import CompiledStep
 from s4d_torch.ssm.engine import ENGINES
-from s4d_torch.ssm.initialization import normal
+from s4d_torch.ssm.state_space import double_dtype
 
 ENCODERS = ("linear", "embedding")
 POOLINGS = ("mean", "last", "none")
@@ -89,30 +87,20 @@ class SequenceModel(Pretrained):
         validate.parameter_dtype(dtype)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
         self.pooling, self.towers, self.check_finite = pooling, towers, check_finite
-        make = _embedding if encoder == "embedding" else linear
-        self.encoder = make(d_input, d_model, generator, device, dtype)
-        self.blocks = nn.ModuleList(
-            self._block((i + 1) / n_layers, generator, device, dtype) for i in range(n_layers)
-        )
-        last = NORMS[norm if prenorm else "none"]
-        self.norm = last(d_model, device=device, dtype=dtype)
-        self.decoder = (
-            linear(d_model, d_output, generator, device, dtype)
-            if towers == 1
-            else nn.Sequential(
-                linear(4 * d_model, d_model, generator, device, dtype),
-                ACTIVATIONS[activation]().to(device=device, dtype=dtype),
-                linear(d_model, d_output, generator, device, dtype),
-            )
-        )
+        factory: Any = {"generator": generator, "device": device, "dtype": dtype}
+        make = embedding if encoder == "embedding" else linear
+        self.encoder = make(d_input, d_model, **factory)
+        blocks = [self._block((i + 1) / n_layers, **factory) for i in range(n_layers)]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = NORMS[norm if prenorm else "none"](d_model, device=device, dtype=dtype)
+        pair = nn.Sequential()
+        if towers == 2:
+            pair.append(linear(4 * d_model, d_model, **factory))
+            pair.append(ACTIVATIONS[activation]().to(device=device, dtype=dtype))
+        decoder = linear(d_model, d_output, **factory)
+        self.decoder = pair.append(decoder) if towers == 2 else decoder
 
-    def _block(
-        self,
-        depth: float,
-        generator: Generator | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> Block:
+    def _block(self, depth: float, generator: Generator | None, **factory: Any) -> Block:
         """A block at ``depth`` in (0, 1]; deeper branches are dropped more often."""
         options = {
             **self.config,
@@ -120,7 +108,6 @@ class SequenceModel(Pretrained):
             "drop_path": depth * self.config["drop_path"],
             "check_finite": False,  # the model sees to that
         }
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         layer = Layer(**_taken_by(Layer, options), generator=generator, **factory)
         return Block(layer, **_taken_by(Block, options), **factory)
 
@@ -146,17 +133,12 @@ class SequenceModel(Pretrained):
         if state is not None:
             self._check_state(state, u.shape[0])
         x = self._encode(u)
+        # nobody reads the ends: pooling and the last lines see to that
+        options: Any = {"rate": rate, "return_state": return_state, "_zero_ends": False}
         ends = []
         for i, block in enumerate(self._each_block()):
             layer_state = None if state is None else state.layers[i]
-            x, end = block(
-                x,
-                layer_state,
-                lengths=lengths,
-                rate=rate,
-                return_state=return_state,
-                _zero_ends=False,  # nobody reads them: pooling and the last lines see to that
-            )
+            x, end = block(x, layer_state, lengths=lengths, **options)
             ends.append(end)
         x = self.norm(x, lengths)
         x, total, samples = self._pool(x, state, lengths)
@@ -169,10 +151,7 @@ class SequenceModel(Pretrained):
 
     def step(self, u: Tensor, state: ModelState, *, rate: float = 1.0) -> tuple[Tensor, ModelState]:
         """One sample: u (batch, d_input), or tokens (batch,) -> y (batch, d_output)."""
-        if self.method.bidirectional:
-            raise ValueError(
-                "a bidirectional model looks ahead and cannot step; use bidirectional=False"
-            )
+        validate.causal("model", "step", bidirectional=self.method.bidirectional)
         self._check_input(u, step=True)
         self._check_values(u)
         if self.towers == 2:
@@ -220,11 +199,10 @@ class SequenceModel(Pretrained):
     def initial_state(self, batch_size: int) -> ModelState:
         """The state before the first sample."""
         validate.positive_integer("batch_size", batch_size)
-        layers = tuple(
-            block.layer.initial_state(self.towers * batch_size) for block in self._each_block()
-        )
-        total = layers[0].new_zeros(self.towers * batch_size, self.d_model)
-        return ModelState(layers, total, total.new_zeros(self.towers * batch_size))
+        rows = self.towers * batch_size
+        layers = tuple(block.layer.initial_state(rows) for block in self._each_block())
+        total = layers[0].new_zeros(rows, self.d_model)
+        return ModelState(layers, total, total.new_zeros(rows))
 
     def _each_block(self) -> list[Block]:
         return cast("list[Block]", list(self.blocks))
@@ -237,18 +215,14 @@ class SequenceModel(Pretrained):
         self, x: Tensor, state: ModelState | None, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, length = x.shape[:2]
-        total = zero_ends(x, lengths).sum(1, dtype=self._state_dtype)
+        total = zero_ends(x, lengths).sum(1, dtype=double_dtype(x.device))
         samples = total.new_full((batch,), length) if lengths is None else lengths.to(total.dtype)
         if state is not None:
             total, samples = state.total + total, state.samples + samples
         if self.pooling == "mean":
             x = (total / samples[:, None]).to(x.dtype)
         elif self.pooling == "last":
-            x = (
-                x[:, -1]
-                if lengths is None
-                else x[torch.arange(batch, device=x.device), lengths - 1]
-            )
+            x = last(x, lengths)
         return x, total, samples
 
     def _decode(self, x: Tensor) -> Tensor:
@@ -282,11 +256,6 @@ class SequenceModel(Pretrained):
         elif self.check_finite:
             validate.finite("u", u)
 
-    @property
-    def _state_dtype(self) -> torch.dtype:
-        weight = next(self.parameters())
-        return torch.float32 if weight.device.type == "mps" else torch.float64
-
 
 def _as_method(method: Method | str | dict[str, Any]) -> Method:
     if isinstance(method, str):
@@ -305,33 +274,14 @@ def _taken_by(module: Callable[..., Any], options: dict[str, Any]) -> dict[str, 
 
 def _check_config(config: dict[str, Any]) -> None:
     """What the signature says of each option, and the names there are."""
-    checks = {
-        "int": validate.positive_integer,
-        "float": validate.fraction,
-        "bool": validate.flag,
-    }
+    checks = {"int": validate.positive_integer, "float": validate.fraction, "bool": validate.flag}
     for name, parameter in signature(SequenceModel).parameters.items():
         if parameter.annotation in checks:
             checks[parameter.annotation](name, config[name])
     for name, options in NAMES.items():
-        if config[name] not in options:
-            raise ValueError(unknown(name, config[name], options))
+        validate.one_of(name, config[name], options)
     if config["towers"] > 2 or (config["towers"] == 2 and config["pooling"] == "none"):
         raise ValueError(
             f"towers must be 1, or 2 with pooling 'mean' or 'last'; "
             f"got towers={config['towers']}, pooling={config['pooling']!r}"
         )
-
-
-def _embedding(
-    tokens: int,
-    features: int,
-    generator: Generator | None,
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-) -> nn.Embedding:
-    device = torch.get_default_device() if device is None else device
-    layer: nn.Embedding = skip_init(nn.Embedding, tokens, features, device=device, dtype=dtype)
-    with torch.no_grad():
-        layer.weight.copy_(normal((tokens, features), generator))
-    return layer

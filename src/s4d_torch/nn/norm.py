@@ -59,36 +59,24 @@ class Norm:
 
     onnx = compiled
 
-    def __call__(
-        self,
-        features: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Any:
-        return self.module(features, device=device, dtype=dtype)
+    def __call__(self, features: int, **factory: Any) -> Any:
+        return self.module(features, **factory)
 
 
 class SequenceNorm(nn.Module):
     """A norm over the features of (..., features) at one time; ``lengths`` do not matter to it."""
 
     def __init__(
-        self,
-        features: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        make: Callable[..., nn.Module] = nn.LayerNorm,
+        self, features: int, *, make: Callable[..., nn.Module] = nn.LayerNorm, **factory: Any
     ) -> None:
         super().__init__()
-        self.features = features
-        self.norm = make(features, device=device, dtype=dtype)
+        self.features, self.norm = features, make(features, **factory)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         y: Tensor = self.norm(x)
         return y
 
-    def step(self, x: Tensor) -> Tensor:
-        return self.forward(x)
+    step = forward
 
 
 def _fold_layer_norm(module: SequenceNorm) -> FoldedNorm:
@@ -108,40 +96,21 @@ class SequenceBatchNorm(nn.Module):
     running_var: Tensor
 
     def __init__(
-        self,
-        features: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
+        self, features: int, *, momentum: float = 0.1, eps: float = 1e-5, **factory: Any
     ) -> None:
         super().__init__()
         self.momentum, self.eps = momentum, eps
         self.processes = 1  # that train together: their batches are one
         self.counts = True  # whether this process's batch is a part of that one
-        self.weight = nn.Parameter(torch.ones(features, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.zeros(features, device=device, dtype=dtype))
-        self.register_buffer("running_mean", torch.zeros(features, device=device, dtype=dtype))
-        self.register_buffer("running_var", torch.ones(features, device=device, dtype=dtype))
+        self.weight = nn.Parameter(torch.ones(features, **factory))
+        self.bias = nn.Parameter(torch.zeros(features, **factory))
+        self.register_buffer("running_mean", torch.zeros(features, **factory))
+        self.register_buffer("running_var", torch.ones(features, **factory))
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        alone = self.processes == 1
-        if not self.training or (lengths is None and alone):
-            y = nn.functional.batch_norm(
-                x.flatten(0, 1),
-                self.running_mean,
-                self.running_var,
-                self.weight,
-                self.bias,
-                self.training,
-                self.momentum,
-                self.eps,
-            )
-            return y.unflatten(0, x.shape[:2])
-        valid = (
-            torch.ones_like(x[..., :1], dtype=torch.bool) if lengths is None else mask(lengths, x)
-        )
+        if not self.training or (lengths is None and self.processes == 1):
+            return self._batch_norm(x.flatten(0, 1), self.training).unflatten(0, x.shape[:2])
+        valid = torch.ones_like(x[..., :1]).bool() if lengths is None else mask(lengths, x)
         valid = valid & self.counts
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # bfloat16 has no digits for sums
         count = self._of_all(valid.sum().to(wide.dtype))
@@ -163,9 +132,11 @@ class SequenceBatchNorm(nn.Module):
         return total
 
     def step(self, x: Tensor) -> Tensor:
-        return nn.functional.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
-        )
+        return self._batch_norm(x, training=False)
+
+    def _batch_norm(self, x: Tensor, training: bool) -> Tensor:
+        running, affine = (self.running_mean, self.running_var), (self.weight, self.bias)
+        return nn.functional.batch_norm(x, *running, *affine, training, self.momentum, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
@@ -184,19 +155,13 @@ class _SumOverProcesses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        total = x.clone()
+        total = x.clone(memory_format=torch.contiguous_format)  # it may be an expanded number
         distributed.all_reduce(total)
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        total = grad.clone(memory_format=torch.contiguous_format)  # it may be an expanded number
-        distributed.all_reduce(total)
-        return total
-
-
-def _no_norm(features: int, **_: Any) -> nn.Module:
-    return nn.Identity()
+        return _SumOverProcesses.forward(ctx, grad)
 
 
 def _fold_no_norm(module: SequenceNorm) -> FoldedNorm:
@@ -207,4 +172,4 @@ def _fold_no_norm(module: SequenceNorm) -> FoldedNorm:
 NORMS: EntryRegistry[Norm] = EntryRegistry("norm", Norm.of)
 NORMS.register("layer", Norm(SequenceNorm, _fold_layer_norm))
 NORMS.register("batch", Norm(SequenceBatchNorm, _fold_batch_norm))
-NORMS.register("none", Norm(partial(SequenceNorm, make=_no_norm), _fold_no_norm))
+NORMS.register("none", Norm(partial(SequenceNorm, make=nn.Identity), _fold_no_norm))

@@ -14,10 +14,7 @@ DECAYS = ("raw_C", "D")
 
 
 def parameter_groups(
-    model: nn.Module,
-    lr: float = 1e-3,
-    weight_decay: float = 0.0,
-    ssm_lr: float | None = None,
+    model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, ssm_lr: float | None = None
 ) -> list[dict[str, Any]]:
     """Groups for any torch optimiser: ``AdamW(parameter_groups(model, 0.01, 0.05))``.
 
@@ -36,20 +33,14 @@ def parameter_groups(
     for module in model.modules():
         if isinstance(module, SSM):
             of_ssm |= {id(p): name for name, p in module.named_parameters(recurse=False)}
-    slow, decaying, plain = [], [], []
-    for parameter in model.parameters():  # each once, shared ones too
-        if not parameter.requires_grad:
-            continue
-        name = of_ssm.get(id(parameter))
-        if name in SLOW:
-            slow.append(parameter)
-        elif name in DECAYS or (name is None and parameter.ndim > 1):
-            decaying.append(parameter)
-        else:
-            plain.append(parameter)
-    groups = [
-        {"name": "ssm", "params": slow, "lr": ssm_lr, "weight_decay": 0.0},
-        {"name": "decay", "params": decaying, "lr": lr, "weight_decay": weight_decay},
-        {"name": "no_decay", "params": plain, "lr": lr, "weight_decay": 0.0},
+    groups: list[dict[str, Any]] = [
+        {"name": "ssm", "params": [], "lr": ssm_lr, "weight_decay": 0.0},
+        {"name": "decay", "params": [], "lr": lr, "weight_decay": weight_decay},
+        {"name": "no_decay", "params": [], "lr": lr, "weight_decay": 0.0},
     ]
+    for parameter in model.parameters():  # each once, shared ones too
+        if parameter.requires_grad:
+            name = of_ssm.get(id(parameter))
+            decays = name in DECAYS or (name is None and parameter.ndim > 1)
+            groups[0 if name in SLOW else 1 if decays else 2]["params"].append(parameter)
     return [group for group in groups if group["params"]]

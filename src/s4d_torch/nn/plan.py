@@ -197,17 +197,14 @@ def lacking(model: Model, form: Literal["compiled", "onnx"]) -> list[str]:
 def make_plan(model: Model, rate: float = 1.0) -> ModelPlan:
     """The plan of a model in evaluation, on the CPU, at one sampling rate."""
     validate.sampling_rate(rate)
-    config = model.config
-    layers = [model.decoder] if isinstance(model.decoder, nn.Linear) else model.decoder
-    assert isinstance(layers, list | nn.Sequential)
-    encoder = model.encoder
+    config, encoder = model.config, model.encoder
     assert isinstance(encoder, nn.Linear | nn.Embedding)
     return ModelPlan(
         model=model,
         encoder=_affine(encoder) if isinstance(encoder, nn.Linear) else encoder.weight.detach(),
         blocks=tuple(_block(block, config["norm"], rate) for block in model._each_block()),
         norm=_folded(model.norm, config["norm"] if config["prenorm"] else "none"),
-        decoder=tuple(_affine(layer) for layer in layers if isinstance(layer, nn.Linear)),
+        decoder=tuple(_affine(x) for x in model.decoder.modules() if isinstance(x, nn.Linear)),
         activation=ACTIVATIONS[config["activation"]],
         mixing=MIXINGS[config["mixing"]],
         prenorm=config["prenorm"],

@@ -44,8 +44,7 @@ class Pretrained(nn.Module):
     ) -> Self:
         """Load what :meth:`save_pretrained` wrote, in its precision unless ``dtype`` is given."""
         config, tensors = read_folder(Path(folder), cls._name(), configurable(cls))
-        model = load_module(cls, config, tensors, Path(folder))
-        return model.to(device=device, dtype=dtype)
+        return load_module(cls, config, tensors, Path(folder)).to(device=device, dtype=dtype)
 
     @classmethod
     def _name(cls) -> str:
@@ -70,11 +69,6 @@ def write_folder(
 ) -> None:
     """Weights and a config, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    # clone: safetensors refuses tensors that share memory, as tied weights do
-    saved = {
-        name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, x in tensors.items()
-    }
     description = {
         "format": "s4d_torch",
         "format_version": FORMAT_VERSION,
@@ -82,8 +76,14 @@ def write_folder(
         "config": config,
     }
     text = json.dumps(description, indent=2) + "\n"
-    weights = save(saved, metadata={"format": "pt"})
+    weights = save(own_copies(tensors), metadata={"format": "pt"})
     write_atomically({folder / WEIGHTS: weights, folder / CONFIG: text.encode()})
+
+
+def own_copies(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """For safetensors, which refuses tensors that share memory, as tied weights do."""
+    dense = torch.contiguous_format
+    return {name: x.detach().cpu().clone(memory_format=dense) for name, x in tensors.items()}
 
 
 def read_folder(
@@ -95,8 +95,7 @@ def read_folder(
             f"no folder {str(folder)!r}; expected one with {WEIGHTS} and {CONFIG}, "
             "as save_pretrained writes it"
         )
-    config = _read_config(folder / CONFIG, model, arguments)
-    return config, read_tensors(folder / WEIGHTS)
+    return _read_config(folder / CONFIG, model, arguments), read_tensors(folder / WEIGHTS)
 
 
 def load_module(
@@ -152,18 +151,18 @@ def configurable(cls: Callable[..., Any]) -> list[str]:
 
 def _load(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> None:
     wanted = model.state_dict()
-    missing, foreign = (
-        sorted(wanted.keys() - tensors.keys()),
-        sorted(tensors.keys() - wanted.keys()),
-    )
-    shapes = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-        for name in wanted.keys() & tensors.keys()
-        if tensors[name].shape != wanted[name].shape
-    ]
+    found = {
+        "missing": wanted.keys() - tensors.keys(),
+        "foreign": tensors.keys() - wanted.keys(),
+        "shape": {
+            f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
+            for name in wanted.keys() & tensors.keys()
+            if tensors[name].shape != wanted[name].shape
+        },
+    }
     problems = [
-        f"{what}: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
-        for what, names in (("missing", missing), ("foreign", foreign), ("shape", sorted(shapes)))
+        f"{what}: {', '.join(sorted(names)[:5])}{' ...' if len(names) > 5 else ''}"
+        for what, names in found.items()
         if names
     ]
     if problems:

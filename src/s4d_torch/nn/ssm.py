@@ -12,10 +12,10 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import initialization, recurrence
-from s4d_torch.ssm.constraint import CONSTRAINTS, Constraint
-from s4d_torch.ssm.discretization import DISCRETIZATIONS, Rule
+from s4d_torch.ssm.constraint import CONSTRAINTS
+from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.engine import ENGINES, run, run_both_ways
-from s4d_torch.ssm.state_space import KERNELS, Kernel, StateSpace, double_dtype
+from s4d_torch.ssm.state_space import KERNELS, StateSpace, double_dtype
 
 CACHED = 4  # sampling rates whose state spaces are kept in evaluation
 
@@ -61,8 +61,7 @@ class SSM(nn.Module):
         method = METHODS["s4d"] if method is None else method
         if not isinstance(method, Method):
             raise TypeError(f"method must be a Method such as METHODS['s4d'], got {method!r}")
-        if engine not in ENGINES:
-            raise ValueError(unknown("engine", engine, ENGINES))
+        validate.one_of("engine", engine, ENGINES)
         self.method, self.engine = method.replace(**choices), engine
         self.d_model, self.d_state = d_model, d_state
         if d_state % 2 and self.method.pairs:
@@ -79,7 +78,7 @@ class SSM(nn.Module):
         }
         with torch.device("cpu"):  # also where the default device is another one, such as meta
             self._initialize(generator, factory)
-        self._choices = _look_up(self.method)
+        self._look_up()
         self._kept: tuple[list[Tensor], dict[float, StateSpace]] = ([], {})
 
     def _initialize(self, generator: Generator | None, factory: dict[str, Any]) -> None:
@@ -98,12 +97,9 @@ class SSM(nn.Module):
                 random_real=method.random_real,
                 generator=generator,
             )
-        kernels = (2,) if method.bidirectional else ()
+        shape = (*((2,) if method.bidirectional else ()), self.d_model, start.A.shape[-1])
         C = initialization.output_matrix(
-            (*kernels, self.d_model, start.A.shape[-1]),
-            C_init=method.C_init,
-            real=not method.pairs,
-            generator=generator,
+            shape, C_init=method.C_init, real=not method.pairs, generator=generator
         )
         log_dt = initialization.log_timestep(self.d_model, method.dt_min, method.dt_max, generator)
 
@@ -123,8 +119,6 @@ class SSM(nn.Module):
         store("raw_C", self._to_stored(C), True)
         store("D", initialization.normal((self.d_model,), generator), True)
         store("log_dt", log_dt, method.train_dt)
-
-    # -- physical values ---------------------------------------------------------------------
 
     @property
     def A(self) -> Tensor:
@@ -188,14 +182,11 @@ class SSM(nn.Module):
             for a, b in zip(now, seen, strict=True)
         ):
             seen, spaces = [x.detach().clone() for x in now], {}
-        space = spaces.get(rate)
-        if space is None:
-            space = self._stored(rate, memory={})
+        if rate not in spaces:
             latest = list(spaces.items())[1 - CACHED :]
-            self._kept = seen, dict([*latest, (rate, space)])
-        return space
-
-    # -- calls -------------------------------------------------------------------------------
+            spaces = dict([*latest, (rate, self._stored(rate, memory={}))])
+            self._kept = seen, spaces
+        return spaces[rate]
 
     def kernel(self, length: int, *, rate: float = 1.0, algorithm: str | None = None) -> Tensor:
         """The discrete kernel K, (d_model, length) real; bidirectional: (2, d_model, length).
@@ -281,10 +272,7 @@ class SSM(nn.Module):
         return torch.zeros(shape, dtype=self._state_dtype, device=self.raw_C.device)
 
     def _check_causal(self, action: str) -> None:
-        if self.method.bidirectional:
-            raise ValueError(
-                f"a bidirectional layer looks ahead and cannot {action}; use bidirectional=False"
-            )
+        validate.causal("layer", action, bidirectional=self.method.bidirectional)
 
     @property
     def _state_dtype(self) -> torch.dtype:
@@ -295,21 +283,15 @@ class SSM(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._choices = _look_up(self.method)
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """What the names stand for; functions, which neither copies nor files should hold."""
+        method = self.method
+        rule, kernel = DISCRETIZATIONS[method.discretization], KERNELS[method.kernel]
+        self._choices = CONSTRAINTS[method.constraint], rule, kernel
 
     def extra_repr(self) -> str:
-        changed = [
-            f"{name}={value!r}"
-            for name, value in vars(self.method).items()
-            if value != getattr(Method(), name)
-        ]
+        usual = vars(Method())
+        changed = [f"{k}={x!r}" for k, x in vars(self.method).items() if x != usual[k]]
         return ", ".join([str(self.d_model), f"d_state={self.d_state}", *changed])
-
-
-def _look_up(method: Method) -> tuple[Constraint, Rule, Kernel]:
-    """What the names stand for; functions, which neither copies nor files should hold."""
-    return (
-        CONSTRAINTS[method.constraint],
-        DISCRETIZATIONS[method.discretization],
-        KERNELS[method.kernel],
-    )

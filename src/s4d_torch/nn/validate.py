@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
+
+from s4d_torch._registry import unknown
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -32,6 +34,11 @@ def fraction(name: str, value: float) -> None:
     number(name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{name} must lie in [0, 1), got {value}")
+
+
+def one_of(name: str, value: str, options: Collection[str]) -> None:
+    if value not in options:
+        raise ValueError(unknown(name, value, options))
 
 
 def parameter_dtype(dtype: torch.dtype | None) -> None:
@@ -127,6 +134,12 @@ def sampling_rate(rate: float) -> None:
     number("rate", rate)
     if not (math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be a finite number above 0, got {rate!r}")
+
+
+def causal(what: str, action: str, *, bidirectional: bool) -> None:
+    if bidirectional:
+        problem = f"a bidirectional {what} looks ahead and cannot {action}"
+        raise ValueError(f"{problem}; use bidirectional=False")
 
 
 def carried_state(

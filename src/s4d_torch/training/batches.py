@@ -74,11 +74,8 @@ def feed(
         return parts, sum(dataset.answers(dataset.train, positions) for positions in step)
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="s4d-torch-data") as reader:
-        coming = reader.submit(read, steps[0]) if steps else None
-        for following in [*steps[1:], None]:
-            assert coming is not None
-            ready = coming.result()
-            coming = reader.submit(read, following) if following is not None else None
+        coming = reader.submit(read, steps[0])
+        for following in steps[1:]:
+            ready, coming = coming.result(), reader.submit(read, following)
             yield ready
-            if coming is None:
-                return
+        yield coming.result()

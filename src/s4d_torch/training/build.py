@@ -21,27 +21,12 @@ ARCHITECTURES: Registry[Build] = Registry("architecture")
 
 def build_model(config: Config, signature: Signature) -> Pretrained:
     """A model with first weights from the config's seed."""
-    _check_ends(config, signature)
-    jitter, architecture = config.training.rate_jitter, config.model.architecture
-    if jitter and architecture != "ssm":
-        raise ValueError(
-            f"rate_jitter {jitter:g} changes dt, and architecture {architecture!r} has none; "
-            "leave it out, or use architecture 'ssm'"
-        )
-    factory = {
-        "generator": torch.Generator().manual_seed(config.training.seed),
-        "dtype": torch.float64 if config.training.precision == "float64" else torch.float32,
-    }
-    return ARCHITECTURES[architecture](config, signature, factory)
-
-
-def _check_ends(config: Config, signature: Signature) -> None:
-    """One output per sequence, or one per step and only from what came before."""
     model, bidirectional = config.model, config.method.bidirectional
+    jitter, architecture = config.training.rate_jitter, model.architecture
     if signature.kind == "generation":
-        if model.architecture != "ssm":
+        if architecture != "ssm":
             raise ValueError(
-                f"architecture {model.architecture!r} cannot generate; use architecture 'ssm'"
+                f"architecture {architecture!r} cannot generate; use architecture 'ssm'"
             )
         if model.pooling != "none" or bidirectional:
             raise ValueError(
@@ -53,69 +38,58 @@ def _check_ends(config: Config, signature: Signature) -> None:
             "pooling 'none' gives an output per step, and this task has one answer per sequence; "
             "use pooling 'mean' or 'last'"
         )
-
-
-def _ends(signature: Signature) -> dict[str, Any]:
-    return {
+    if jitter and architecture != "ssm":
+        raise ValueError(
+            f"rate_jitter {jitter:g} changes dt, and architecture {architecture!r} has none; "
+            "leave it out, or use architecture 'ssm'"
+        )
+    frame = {
         "d_input": signature.features,
         "d_output": signature.outputs,
         "encoder": "embedding" if signature.tokens else "linear",
-    }
-
-
-@ARCHITECTURES.register("ssm")
-def state_space(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
-    options = asdict(config.model)
-    del options["architecture"]
-    method = config.method
-    if method.kernel == "softmax" and method.softmax_length == type(method)().softmax_length:
-        method = method.replace(softmax_length=signature.length)
-    ends, towers = _ends(signature), signature.towers
-    return SequenceModel(**ends, **options, towers=towers, method=method, **factory)
-
-
-def _frame(config: Config, signature: Signature) -> dict[str, Any]:
-    """What all baselines take from the config: sizes, dropout, and the ends of the model."""
-    model = config.model
-    return {
-        **_ends(signature),
         "d_model": model.d_model,
         "n_layers": model.n_layers,
         "dropout": model.dropout,
         "towers": signature.towers,
+        "generator": torch.Generator().manual_seed(config.training.seed),
+        "dtype": torch.float64 if config.training.precision == "float64" else torch.float32,
     }
+    return ARCHITECTURES[architecture](config, signature, frame)
+
+
+@ARCHITECTURES.register("ssm")
+def state_space(config: Config, signature: Signature, frame: dict[str, Any]) -> Pretrained:
+    options, method = asdict(config.model) | frame, config.method
+    del options["architecture"]
+    if method.kernel == "softmax" and method.softmax_length == type(method)().softmax_length:
+        method = method.replace(softmax_length=signature.length)
+    return SequenceModel(**options, method=method)
 
 
 @ARCHITECTURES.register("lstm")
-def lstm(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
-    """An LSTM as wide as the config says; layers as many."""
-    return RecurrentModel(
-        **_frame(config, signature),
-        pooling=config.model.pooling,
-        bidirectional=config.method.bidirectional,
-        **factory,
-    )
+def lstm(config: Config, signature: Signature, frame: dict[str, Any]) -> Pretrained:
+    both_ways = config.method.bidirectional
+    return RecurrentModel(**frame, pooling=config.model.pooling, bidirectional=both_ways)
 
 
 @ARCHITECTURES.register("transformer")
-def transformer(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
+def transformer(config: Config, signature: Signature, frame: dict[str, Any]) -> Pretrained:
     """Blocks of attention with heads of 16 features, or somewhat more where 16 does not divide."""
     d_model = config.model.d_model
     heads = next(n for n in range(max(1, d_model // 16), 0, -1) if d_model % n == 0)
-    frame = _frame(config, signature)
-    return TransformerModel(**frame, heads=heads, pooling=config.model.pooling, **factory)
+    return TransformerModel(**frame, heads=heads, pooling=config.model.pooling)
 
 
 @ARCHITECTURES.register("convnet")
-def convnet(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
+def convnet(config: Config, signature: Signature, frame: dict[str, Any]) -> Pretrained:
     """The paper's ConvNet: d_model wide at first, with n_layers blocks (64 and 12 there).
 
     It takes the mean over time whatever ``pooling`` says: its last position sees little.
     """
-    return ConvNet(**_frame(config, signature), **factory)
+    return ConvNet(**frame)
 
 
 @ARCHITECTURES.register("resnet")
-def resnet(config: Config, signature: Signature, factory: dict[str, Any]) -> Pretrained:
+def resnet(config: Config, signature: Signature, frame: dict[str, Any]) -> Pretrained:
     """A ResNet, d_model wide, with n_layers blocks (64 and 8 in the paper); pools as it does."""
-    return ResNet(**_frame(config, signature), **factory)
+    return ResNet(**frame)

@@ -10,11 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
 from s4d_torch._files import folder_in_place_of, write_synced
+from s4d_torch.nn.pretrained import own_copies
 
 MANIFEST = "manifest.json"
 WRITING = ".writing-"  # a folder whose checkpoint is not whole yet
@@ -38,7 +38,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _name(checkpoint.step)
     contents = {
-        f"{group}.safetensors": save({k: _plain(x) for k, x in tensors.items()})
+        f"{group}.safetensors": save(own_copies(tensors))
         for group, tensors in checkpoint.tensors.items()
     }
     manifest = {
@@ -66,10 +66,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
         try:
             return _read(place)
         except (OSError, ValueError) as error:
-            warnings.warn(
-                f"the checkpoint {place.name} is damaged ({error}); trying the one before",
-                stacklevel=2,
-            )
+            said = f"the checkpoint {place.name} is damaged ({error}); trying the one before"
+            warnings.warn(said, stacklevel=2)
     if places:
         raise ValueError(
             f"all checkpoints in {folder} are damaged; put a copy of one there, or remove the "
@@ -102,14 +100,12 @@ def prune(folder: Path, step: int) -> None:
 
 
 def _read(place: Path) -> Checkpoint:
-    sealed = json.loads((place / MANIFEST).read_text())
-    match sealed:
+    match json.loads((place / MANIFEST).read_text()):
         case {"manifest": str(described), "sha256": str(digest)}:
-            pass
+            if sha256(described.encode()).hexdigest() != digest:
+                raise ValueError(f"{MANIFEST} does not match its checksum")
         case _:
             raise ValueError(f"{MANIFEST} is no manifest")
-    if sha256(described.encode()).hexdigest() != digest:
-        raise ValueError(f"{MANIFEST} does not match its checksum")
     manifest = json.loads(described)
     tensors = {}
     for name, digest in manifest["files"].items():
@@ -128,7 +124,3 @@ def _name(step: int) -> str:
 def _places(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-" + 9 * "[0-9]"))
-
-
-def _plain(x: Tensor) -> Tensor:
-    return x.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -99,16 +97,14 @@ class FolderStore(MemoryStore):
         return time.monotonic() - self.saved_at >= 60 * self.minutes
 
     def save(self, checkpoint: Checkpoint) -> None:
-        if self.processes.writes:
-            with self._writing(f"the checkpoint of step {checkpoint.step}"):
-                save_checkpoint(self.folder.checkpoints, checkpoint)
+        what = f"the checkpoint of step {checkpoint.step}"
+        self._write(what, save_checkpoint, self.folder.checkpoints, checkpoint)
         self.saved_at = time.monotonic()
 
     def keep_best(self, model: Pretrained) -> None:
         weights = {name: unsharded(x) for name, x in model.state_dict().items()}
-        if self.processes.writes:
-            with self._writing("the best weights"):
-                with_weights(model, weights).save_pretrained(self.folder.best)
+        best = self.folder.best
+        self._write("the best weights", lambda: with_weights(model, weights).save_pretrained(best))
         self.processes.wait()
 
     def best_model(self) -> Pretrained | None:
@@ -116,20 +112,16 @@ class FolderStore(MemoryStore):
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         super().add_row(row)
-        if self.processes.writes:
-            with self._writing("the scores"):
-                self.folder.add_row(row)
+        self._write("the scores", self.folder.add_row, row)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        if self.processes.writes:
-            with self._writing("the summary"):
-                self.folder.write_json(SUMMARY, summary)
+        self._write("the summary", self.folder.write_json, SUMMARY, summary)
 
-    @contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
+    def _write(self, what: str, write: Callable[..., object], *content: Any) -> None:
         """A disk that is full, or gone, ends the run; what was saved before is as it was."""
         try:
-            yield
+            if self.processes.writes:
+                write(*content)
         except OSError as error:
             message = f"{what} could not be written ({error.strerror}). {self.where_to_go_on()}"
             raise OSError(error.errno, message) from error
@@ -146,7 +138,7 @@ class FolderStore(MemoryStore):
 
 def with_weights(model: Pretrained, weights: Mapping[str, Tensor]) -> Pretrained:
     """A new model of the same config with these weights, on the CPU and on its own."""
-    config = copy.deepcopy(json.loads(json.dumps(model.config)))
+    config = json.loads(json.dumps(model.config))
     dtype = next(x.dtype for x in weights.values() if x.is_floating_point())
     made = cast(Any, type(model))(**config, generator=torch.Generator(), dtype=dtype)
     names = made.state_dict().keys()  # an average has a buffer more

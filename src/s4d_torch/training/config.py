@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Kind
 from s4d_torch.data.task import TASKS, Hyperparameters, Task
+from s4d_torch.nn import validate
 from s4d_torch.nn.method import Method
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.schedule import SCHEDULES
@@ -81,8 +81,7 @@ class OptimizerConfig:
     """batches whose gradients are added up before a step"""
 
     def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise ValueError(unknown("schedule", self.schedule, SCHEDULES))
+        validate.one_of("schedule", self.schedule, SCHEDULES)
         _at_least(self, "lr", "ssm_lr", "weight_decay", "decay", low=0.0)
         _at_least(self, "accumulate", low=1)
         if not 0 <= self.warmup < 1:
@@ -125,8 +124,7 @@ class TrainingConfig:
     """leave out a batch whose loss or gradient is not finite, rather than stop"""
 
     def __post_init__(self) -> None:
-        if self.metric not in ("auto", *METRICS):
-            raise ValueError(unknown("metric", self.metric, ("auto", *METRICS)))
+        validate.one_of("metric", self.metric, ("auto", *METRICS))
         _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be a number from 0 to 2^63 - 1, got {self.seed}")
@@ -136,6 +134,14 @@ class TrainingConfig:
             raise ValueError(f"rate_jitter must be 0 or a positive number, got {self.rate_jitter}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must be between 0 and 1, got {self.ema}")
+
+
+PARTS: dict[str, Any] = {
+    "model": ModelConfig,
+    "method": Method,
+    "optimizer": OptimizerConfig,
+    "training": TrainingConfig,
+}
 
 
 @dataclass(frozen=True)
@@ -172,13 +178,7 @@ class Config:
     def from_json(described: Mapping[str, Any]) -> Config:
         """A config as :meth:`to_json` gave it."""
         task = TASKS[described["task"]]
-        parts = {
-            "data": task.options,
-            "model": ModelConfig,
-            "method": Method,
-            "optimizer": OptimizerConfig,
-            "training": TrainingConfig,
-        }
+        parts = {"data": task.options, **PARTS}
         made = {name: _from_json(kind, described[name]) for name, kind in parts.items()}
         return Config(task.name, **made)
 
@@ -190,8 +190,8 @@ def default_config(task: Task[Any] | str, preset: str | None = None, **data: Any
     """
     task = TASKS[task] if isinstance(task, str) else task
     rows = dict(zip(PRESETS, (task.paper, task.small), strict=True))
-    if preset is not None and preset not in rows:
-        raise ValueError(unknown("preset", preset, rows))
+    if preset is not None:
+        validate.one_of("preset", preset, rows)
     row = rows[preset] if preset else task.paper or task.small
     if row is None:
         raise ValueError(f"the paper has no settings for {task.name!r}; use preset 'small'")
@@ -201,29 +201,24 @@ def default_config(task: Task[Any] | str, preset: str | None = None, **data: Any
 def config_from(task: Task[Any], options: Any, row: Hyperparameters) -> Config:
     """A row of the hyper-parameter table as a config."""
     taken = {f.name: getattr(row, f.name) for f in fields(row)}
-
-    def of(kind: Any) -> dict[str, Any]:
-        return {f.name: taken[f.name] for f in fields(kind) if f.name in taken}
-
-    return Config(
-        task=task.name,
-        data=options,
-        model=ModelConfig(**of(ModelConfig)),
-        method=Method(**of(Method)),
-        optimizer=OptimizerConfig(**of(OptimizerConfig)),
-        training=TrainingConfig(**of(TrainingConfig)),
-    )
+    parts = {
+        part: kind(**{f.name: taken[f.name] for f in fields(kind) if f.name in taken})
+        for part, kind in PARTS.items()
+    }
+    return Config(task.name, options, **parts)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Where two configs in JSON differ: ``model.d_state: 64 -> 32``."""
-    flat_old, flat_new = dict(_flatten(old)), dict(_flatten(new))
-    missing = object()
+    before, after = dict(_flatten(old)), dict(_flatten(new))
+
+    def show(values: dict[str, Any], name: str) -> str:
+        return repr(values[name]) if name in values else "(nothing)"
+
     return [
-        f"{name}: {_show(flat_old.get(name, missing), missing)} -> "
-        f"{_show(flat_new.get(name, missing), missing)}"
-        for name in dict.fromkeys([*flat_old, *flat_new])
-        if flat_old.get(name, missing) != flat_new.get(name, missing)
+        f"{name}: {show(before, name)} -> {show(after, name)}"
+        for name in before | after
+        if name not in before or name not in after or before[name] != after[name]
     ]
 
 
@@ -235,23 +230,16 @@ def _flatten(described: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield prefix + name, value
 
 
-def _show(value: Any, missing: object) -> str:
-    return "(nothing)" if value is missing else repr(value)
-
-
 def _from_json(kind: type[Any], described: Mapping[str, Any]) -> Any:
     """A dataclass from JSON, which knows neither tuples nor paths."""
-    assert is_dataclass(kind)
-    defaults = {f.name: f for f in fields(kind)}
-    values = {}
+    types = {f.name: str(f.type) for f in fields(kind)}
+    values = dict(described)
     for name, value in described.items():
-        if name not in defaults:
-            raise ValueError(unknown("option", name, defaults))
+        validate.one_of("option", name, types)
         if isinstance(value, list):
-            value = tuple(value)
-        elif isinstance(value, str) and "Path" in str(defaults[name].type):
-            value = Path(value)
-        values[name] = value
+            values[name] = tuple(value)
+        elif isinstance(value, str) and "Path" in types[name]:
+            values[name] = Path(value)
     return kind(**values)
 
 

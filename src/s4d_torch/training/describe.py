@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 
 from torch import nn
@@ -84,11 +85,10 @@ def count_parameters(model: nn.Module, *, recurse: bool = True) -> int:
 
 def parameters_by_kind(model: nn.Module) -> dict[str, int]:
     """Trainable numbers by what they are for."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for name, module in model.named_modules():
         if here := count_parameters(module, recurse=False):
-            kind = _kind(name, module)
-            counts[kind] = counts.get(kind, 0) + here
+            counts[_kind(name, module)] += here
     return counts
 
 

@@ -22,8 +22,6 @@ from s4d_torch._interruption import Stop, interruptions
 from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.nn.ssm import SSM
 
-# -- processes -----------------------------------------------------------------------------------
-
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=10)  # without a word from another process, before giving up
 _ENDED: list[Any] = []  # the group of the last run
@@ -153,9 +151,6 @@ def local_device(name: str) -> torch.device:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(name)
     return torch.device(name)
-
-
-# -- a model among processes ----------------------------------------------------------------------
 
 
 def distribute(

@@ -55,11 +55,10 @@ def trace(model: nn.Module, forward: Callable[[], object]) -> tuple[int, str]:
 def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether all numbers are finite, found out in one go."""
     some = [x for x in tensors if x.is_floating_point() and x.numel()]
-    return not some or bool(torch.isfinite(get_total_norm(some, math.inf)))
+    return bool(torch.isfinite(get_total_norm(some, math.inf)))
 
 
 def first_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that is not finite."""
-    return next(
-        (name for name, x in tensors.items() if not torch.isfinite(unsharded(x)).all()), None
-    )
+    bad = (name for name, x in tensors.items() if not torch.isfinite(unsharded(x)).all())
+    return next(bad, None)

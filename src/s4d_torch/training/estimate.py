@@ -76,19 +76,18 @@ def estimate_cost(config: Config, folder: DataFolder, device: str = "auto") -> d
         train_on(dataset.shortened(test=1), config, device=device, reporter=watch)
     step = median(watch.seconds[1:] or watch.seconds)
     order = Order(len(dataset.train), training.batch_size, config.optimizer.accumulate, 0)
-    epoch = (
-        None if missing else order.steps * step + _validation_seconds(config, dataset, model, where)
-    )
+    shape = describe_signature(dataset.signature)
+    epoch = None if missing else order.steps * step + _validation(config, dataset, model, where)
     return {
         "task": config.task,
         "config": config.to_json(),
-        "data": _describe_noise(dataset) if missing else describe_data(dataset),
+        "data": f"not here; measured on noise: {shape}, with features and classes a guess"
+        if missing
+        else describe_data(dataset),
         "synthetic": missing,
         "model": describe_model(config, model),
         "parameters": count_parameters(model),
-        "ssm_parameters": sum(
-            count_parameters(module) for module in model.modules() if isinstance(module, SSM)
-        ),
+        "ssm_parameters": sum(count_parameters(m) for m in model.modules() if isinstance(m, SSM)),
         "length": dataset.signature.length,
         "batch_size": training.batch_size,
         "steps_per_epoch": None if missing else order.steps,
@@ -113,29 +112,22 @@ def _sample(config: Config, folder: DataFolder) -> Dataset:
     return dataset.shortened(train=config.training.train_size, test=config.training.eval_size)
 
 
-def _validation_seconds(
+def _validation(
     config: Config, dataset: Dataset, model: torch.nn.Module, device: torch.device
 ) -> float:
     """Seconds to validate once, from one batch of it."""
     size = min(config.training.batch_size, len(dataset.validation))
     batch = dataset.validation.part(slice(size))
     began = time.perf_counter()
-    predict(
-        model.to(device),
-        dataset,
-        batch,
-        batch_size=size,
-        device=device,
-        precision=config.training.precision,
-    )
+    precision = config.training.precision
+    predict(model.to(device), dataset, batch, batch_size=size, device=device, precision=precision)
     return (time.perf_counter() - began) * len(dataset.validation) / size
 
 
 def _synthetic(config: Config) -> Dataset:
     """Noise in the shape of a task, as far as that is known without its data."""
     task = TASKS[config.task]
-    length = task.length or 1024
-    length = min(length, getattr(config.data, "max_length", length))
+    length = min(task.length or 1024, getattr(config.data, "max_length", sys.maxsize))
     size = STEPS * config.training.batch_size * config.optimizer.accumulate
     random = np.random.default_rng(0)
     noise: Array
@@ -150,11 +142,6 @@ def _synthetic(config: Config) -> Dataset:
         noise = random.standard_normal((size, length, 1), dtype=np.float32)
     whole = Split.whole(Sequences(noise), np.zeros(size, dtype=np.int64))
     return Dataset(whole, whole, whole, signature)
-
-
-def _describe_noise(dataset: Dataset) -> str:
-    shape = describe_signature(dataset.signature)
-    return f"not here; measured on noise: {shape}, with features and classes a guess"
 
 
 def peak_memory(device: torch.device | None = None) -> int | None:

@@ -42,12 +42,11 @@ def loss_sum(
     outputs: Tensor, targets: Tensor, signature: Signature, label_smoothing: float = 0.0
 ) -> Tensor:
     """Cross entropy, or the squared error in units of the targets' spread; summed over a batch."""
-    if signature.kind == "classification":
-        return cross_entropy(outputs, targets, reduction="sum", label_smoothing=label_smoothing)
+    if signature.kind == "regression":
+        return mse_loss(outputs[:, 0], targets.to(outputs.dtype), reduction="sum")
     if signature.kind == "generation":  # over all symbols, not those after the ends
         outputs, targets = outputs.flatten(0, 1), targets.flatten()
-        return cross_entropy(outputs, targets, reduction="sum", label_smoothing=label_smoothing)
-    return mse_loss(outputs[:, 0], targets.to(outputs.dtype), reduction="sum")
+    return cross_entropy(outputs, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
 @torch.no_grad()

@@ -71,8 +71,7 @@ class Trainer:
                 raise ValueError(f"there is nothing to train on: the {name} split is empty")
         training = config.training
         self.config, self.dataset, self.store = config, dataset, store
-        self.device, self.processes = device, processes
-        self.reporter = reporter or Reporter()
+        self.device, self.processes, self.reporter = device, processes, reporter or Reporter()
         self.model = model.to(device)
         self.average = None if training.ema is None else MovingAverage(self.model, training.ema)
         self.distributed = distributed.distribute(self.model, processes, device, shard=shard)
@@ -92,14 +91,11 @@ class Trainer:
         self.rate = 1.0  # what dt is multiplied by in this step
         self.first: tuple[int, float] | None = None  # step of this process, and seconds after it
 
-    # -- the run -----------------------------------------------------------------------------------
-
     def run(self) -> None:
         """All epochs that are left; the best weights are in the store then."""
         one = Part(self.dataset.batch(self.dataset.train, np.arange(1)), 1.0)
-        distributed.fix_gradient_order(
-            self.distributed, self.processes, lambda: self._backward(one, 1)
-        )
+        model = self.distributed
+        distributed.fix_gradient_order(model, self.processes, lambda: self._backward(one, 1))
         self._resume()
         state = self.state
         with distributed.stop_requests() as stop:
@@ -162,9 +158,8 @@ class Trainer:
     def _skip(self, parts: list[Part], loss: float, norm: Tensor) -> None:
         """Leave a bad batch out, or stop, with a word on where the numbers went wrong."""
         state = self.state
-        seen = divergence.trace(
-            self.model, lambda: [self._outputs(self.model, part) for part in parts]
-        )
+        model = self.model
+        seen = divergence.trace(model, lambda: [self._outputs(model, part) for part in parts])
         _, where = min(self.processes.each(seen), key=lambda one: one[0])
         found = f"step {state.step + 1}: the loss is {loss:.3g}, the gradient's norm {norm:.3g}; "
         found += f"the first that is not finite is {where}"
@@ -186,8 +181,6 @@ class Trainer:
         with distributed.taking_part(self.model, part.weight > 0):
             precision = self.config.training.precision
             return call(model, batch, precision=precision, rate=self.rate), batch.targets
-
-    # -- epochs ------------------------------------------------------------------------------------
 
     def _end_epoch(self, epoch: int) -> None:
         state, training = self.state, self.config.training
@@ -226,8 +219,6 @@ class Trainer:
         )
         found = score(outputs, targets, self.dataset.signature)
         return self.processes.from_first(found)  # decisions follow from it
-
-    # -- saving and going on -----------------------------------------------------------------------
 
     def _save(self, asked_to_stop: bool) -> None:
         """A checkpoint at the end of an epoch, when time is up, and before the run stops."""

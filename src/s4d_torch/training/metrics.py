@@ -57,8 +57,7 @@ def accuracy(scores: Tensor, classes: Tensor) -> float:
 @_metric("f1", "classification", higher_is_better=True)
 def f1(scores: Tensor, classes: Tensor) -> float:
     """F1 of each class that occurs in targets or predictions, averaged (macro)."""
-    count = scores.shape[-1]
-    found, wanted = (one_hot(x, count).bool() for x in (scores.argmax(-1), classes))
+    found, wanted = (one_hot(x, scores.shape[-1]).bool() for x in (scores.argmax(-1), classes))
     hits = (found & wanted).sum(0).double()
     total = (found.sum(0) + wanted.sum(0)).double()
     return (2 * hits / total)[total > 0].mean().item()
@@ -89,8 +88,7 @@ def _log_odds(scores: Tensor, k: int) -> Tensor:
 def _ranks(values: Tensor) -> Tensor:
     """Ranks from 1; equal values share the mean of theirs."""
     _, place, counts = values.unique(return_inverse=True, return_counts=True)
-    last = counts.cumsum(0)
-    return (last - (counts - 1) / 2)[place].double()
+    return (counts.cumsum(0) - (counts - 1) / 2)[place].double()
 
 
 @_metric("rmse", "regression", higher_is_better=False)

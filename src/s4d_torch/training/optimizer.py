@@ -29,11 +29,10 @@ class Optimizer:
     def begin(self, step: int) -> float:
         """Get ready for a step, counted from 0; its learning rate."""
         self.adamw.zero_grad()
-        config = self.config
-        now = factor(config.schedule, step, self.steps, config.warmup, config)
+        now = factor(step, self.steps, self.config)
         for group, rate in zip(self.adamw.param_groups, self.rates, strict=True):
             group["lr"] = rate * now
-        return config.lr * now
+        return self.config.lr * now
 
     def gradient_norm(self) -> Tensor:
         """Of all gradients together; all processes have to ask."""
@@ -93,8 +92,7 @@ class MovingAverage:
     def update(self, model: Pretrained) -> None:
         updates = self.model.get_buffer("updates")
         updates += 1
-        k = int(updates)
-        weight = 1 - min(self.decay, (1 + k) / (10 + k))
+        weight = 1 - min(self.decay, (1 + int(updates)) / (10 + int(updates)))
         for mean, parameter in zip(self.model.parameters(), model.parameters(), strict=True):
             mean.lerp_(unsharded(parameter.detach()).to(mean.dtype), weight)
         buffers = dict(model.named_buffers())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -50,12 +51,9 @@ class Reporters(Reporter):
 
     def __init__(self, *reporters: Reporter) -> None:
         for event in ("begin", "step", "epoch", "message", "end", "close"):
-            setattr(self, event, _tell([getattr(each, event) for each in reporters]))
+            setattr(self, event, partial(_tell, [getattr(each, event) for each in reporters]))
 
 
-def _tell(listeners: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    def tell(*told: Any) -> None:
-        for listener in listeners:
-            listener(*told)
-
-    return tell
+def _tell(listeners: Sequence[Callable[..., None]], *told: Any) -> None:
+    for listener in listeners:
+        listener(*told)

@@ -24,6 +24,7 @@ from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.build import build_model
 from s4d_torch.training.checkpoint_store import FolderStore, MemoryStore
 from s4d_torch.training.config import Config, default_config
+from s4d_torch.training.describe import count_parameters
 from s4d_torch.training.distributed import (
     Processes,
     local_device,
@@ -83,13 +84,10 @@ class Run:
         at half the sampling rate.
         """
         dataset = self.dataset() if dataset is None else dataset
+        rows, training = dataset.splits[split], self.config.training
+        size, precision = batch_size or training.batch_size, training.precision
         outputs, targets = predict(
-            self.model,
-            dataset,
-            dataset.splits[split],
-            batch_size=batch_size or self.config.training.batch_size,
-            precision=self.config.training.precision,
-            rate=rate,
+            self.model, dataset, rows, batch_size=size, precision=precision, rate=rate
         )
         return score(outputs, targets, dataset.signature)
 
@@ -99,10 +97,7 @@ def load_dataset(
 ) -> Dataset:
     """The data of a task, as much of it as the config asks for."""
     dataset = task.load(options, data or DataFolder(default_root()))
-    training = config.training
-    if training.train_size is None and training.eval_size is None:
-        return dataset
-    return dataset.shortened(train=training.train_size, test=training.eval_size)
+    return dataset.shortened(train=config.training.train_size, test=config.training.eval_size)
 
 
 def train(
@@ -159,7 +154,26 @@ def train_on(
             lost_process_errors(store.where_to_go_on),
             _claimed(folder, config, dataset.signature, processes),
         ):
-            return _train(dataset, config, store, folder, where, processes, reporter, shard)
+            if folder is not None and processes.from_first(folder.summary() is not None):
+                reporter.message(f"the run in {folder.path} is finished; these are its scores")
+                run = Run.load(folder.path)
+                reporter.end(run.summary)
+                reporter.close()
+                return run
+            trainer = Trainer(
+                config,
+                dataset,
+                build_model(config, dataset.signature),
+                store=store,
+                device=where,
+                processes=processes,
+                reporter=reporter,
+                shard=shard,
+            )
+            try:
+                return _train(trainer, folder)
+            finally:
+                reporter.close()
 
 
 @contextmanager
@@ -184,74 +198,34 @@ def _claimed(
         yield
 
 
-def _train(
-    dataset: Dataset,
-    config: Config,
-    store: MemoryStore,
-    folder: RunFolder | None,
-    device: torch.device,
-    processes: Processes,
-    reporter: Reporter,
-    shard: bool,
-) -> Run:
-    if folder is not None and processes.from_first(folder.summary() is not None):
-        reporter.message(f"the run in {folder.path} is finished; these are its scores")
-        run = Run.load(folder.path)
-        reporter.end(run.summary)
-        reporter.close()
-        return run
-    model = build_model(config, dataset.signature)
-    trainer = Trainer(
-        config,
-        dataset,
-        model,
-        store=store,
-        device=device,
-        processes=processes,
-        reporter=reporter,
-        shard=shard,
-    )
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    try:
-        reporter.begin(
-            {
-                "task": config.task,
-                "metric": trainer.metric_name,
-                "parameters": parameters,
-                "steps": trainer.steps,
-                "epochs": config.training.epochs,
-                "processes": processes.count,
-                "folder": None if folder is None else str(folder.path),
-            }
-        )
-        trainer.run()
-        best = store.best_model()
-        if best is None:
-            raise _nothing_kept(trainer, folder)
-        summary = _summarise(trainer, best.to(device), parameters)
-        store.finish(summary)
-        reporter.end(summary)
-    finally:
-        reporter.close()
+def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
+    """All epochs, and the test of the best weights."""
+    config, store, reporter = trainer.config, trainer.store, trainer.reporter
+    parameters = count_parameters(trainer.model)
     where = None if folder is None else folder.path
-    return Run(config, dataset.signature, best, store.rows, summary, where)
-
-
-def _nothing_kept(trainer: Trainer, folder: RunFolder | None) -> Exception:
-    """Why there are no best weights."""
-    if folder is not None and trainer.state.best_epoch:
-        return FileNotFoundError(
-            f"{folder.best} is gone, which had the weights of epoch {trainer.state.best_epoch}; "
+    reporter.begin(
+        {
+            "task": config.task,
+            "metric": trainer.metric_name,
+            "parameters": parameters,
+            "steps": trainer.steps,
+            "epochs": config.training.epochs,
+            "processes": trainer.processes.count,
+            "folder": None if where is None else str(where),
+        }
+    )
+    trainer.run()
+    state, best = trainer.state, store.best_model()
+    if best is None and folder is not None and state.best_epoch:
+        raise FileNotFoundError(
+            f"{folder.best} is gone, which had the weights of epoch {state.best_epoch}; "
             f"put it back, or remove {folder.path} to begin anew"
         )
-    return ValueError(f"there are no best weights: {trainer.metric_name} was never a number")
-
-
-def _summarise(trainer: Trainer, best: Pretrained, parameters: int) -> dict[str, Any]:
-    state = trainer.state
-    test = trainer.evaluate(best, "test")
-    return {
-        "task": trainer.config.task,
+    if best is None:
+        raise ValueError(f"there are no best weights: {trainer.metric_name} was never a number")
+    test = trainer.evaluate(best.to(trainer.device), "test")
+    summary = {
+        "task": config.task,
         "metric": trainer.metric_name,
         "test": test.scores,
         "test_loss": test.loss,
@@ -260,11 +234,14 @@ def _summarise(trainer: Trainer, best: Pretrained, parameters: int) -> dict[str,
         "steps": state.step,
         "skipped": state.skipped,
         "parameters": parameters,
-        "seed": trainer.config.training.seed,
+        "seed": config.training.seed,
         "seconds": round(state.seconds, 2),
         "threads": torch.get_num_threads(),
         "processes": trainer.processes.count,
     }
+    store.finish(summary)
+    reporter.end(summary)
+    return Run(config, trainer.dataset.signature, best, store.rows, summary, where)
 
 
 def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> Path:
@@ -286,14 +263,9 @@ def predict_sequences(
     towers = list(zip(*sequences, strict=True)) if run.signature.towers > 1 else [sequences]
     inputs = tuple(Sequences.of(list(tower)) for tower in towers)
     whole = Split.whole(inputs, np.zeros(len(sequences)))
+    dataset, precision = Dataset(whole, whole, whole, run.signature), run.config.training.precision
     outputs, _ = predict(
-        run.model,
-        Dataset(whole, whole, whole, run.signature),
-        whole,
-        batch_size=16,
-        device=device,
-        precision=run.config.training.precision,
-        rate=rate,
+        run.model, dataset, whole, batch_size=16, device=device, precision=precision, rate=rate
     )
     if run.signature.kind == "classification":
         return outputs.double().softmax(-1)

@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -46,8 +46,6 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / BEST
-
-    # -- what was asked for --------------------------------------------------------------------
 
     def claim(self, config: Config) -> None:
         """Take the folder for this config; refused if it holds a run of another."""
@@ -95,7 +93,10 @@ class RunFolder:
         Refused if the run has begun on data of another kind: its weights and scores would not fit.
         """
         if newest_step(self.checkpoints) is not None and (self.path / SIGNATURE).exists():
-            old, new = (_rounded(asdict(each)) for each in (self.signature(), signature))
+            old, new = (  # as far as another machine would compute them from the same data
+                _each_number(asdict(each), lambda x: float(f"{x:.5g}"))
+                for each in (self.signature(), signature)
+            )
             if changes := differences(old, new):
                 listed = "".join(f"\n  {change:.200}" for change in changes)
                 raise OtherConfigError(
@@ -110,8 +111,6 @@ class RunFolder:
         names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY)
         weights = [self.best / name for name in (WEIGHTS, MODEL_CONFIG)]
         return unfinished([*(self.path / name for name in names), *weights])
-
-    # -- what came of it -------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, str]]:
         """The rows of ``metrics.csv``; a last line that was cut off is left out."""
@@ -172,11 +171,16 @@ class RunFolder:
 
 def finite(value: Any) -> Any:
     """For JSON, which has no name for NaN and infinity: None in their places."""
+    return _each_number(value, lambda x: x if math.isfinite(x) else None)
+
+
+def _each_number(value: Any, change: Callable[[float], Any]) -> Any:
+    """JSON with each float changed."""
     if isinstance(value, Mapping):
-        return {str(key): finite(each) for key, each in value.items()}
+        return {str(key): _each_number(each, change) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [_each_number(each, change) for each in value]
+    return change(value) if isinstance(value, float) else value
 
 
 def environment() -> dict[str, Any]:
@@ -203,22 +207,16 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str | None:
     """The commit of this package, where it runs from a checkout."""
-    here = Path(__file__).parent
+
+    def git(*command: str) -> str:
+        git = ("git", "-C", str(Path(__file__).parent), *command)
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout
+
     try:
-        done = subprocess.run(
-            ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-        tracked = subprocess.run(
-            ["git", "-C", here, "ls-files", "--error-unmatch", Path(__file__).name],
-            capture_output=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip() or None
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None if tracked.returncode == 0 else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -229,15 +227,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: expected an object, got {type(content).__name__}")
     return content
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers as far as another machine would compute them from the same data."""
-    if isinstance(value, Mapping):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,7 @@ __all__ = [
 
 def load_model(folder: str | os.PathLike[str], **options: Any) -> Pretrained:
     """The model that ``save_pretrained`` wrote into ``folder``, of whatever class it is."""
-    config = Path(folder) / CONFIG
     name = "SequenceModel"  # reports a missing or broken file in full
-    if config.is_file():
-        try:
-            name = json.loads(config.read_text(encoding="utf-8")).get("model", name)
-        except (ValueError, AttributeError):
-            name = "SequenceModel"
+    with suppress(OSError, ValueError, AttributeError):
+        name = json.loads((Path(folder) / CONFIG).read_text("utf-8")).get("model", name)
     return MODELS[name].from_pretrained(folder, **options)

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool
+from s4d_torch.nn.baselines.base import MODELS, Baseline, pool
 from s4d_torch.nn.batch import mask
 
 
@@ -71,7 +71,6 @@ class TransformerModel(Baseline):
         validate.positive_integer("heads", heads)
         if d_model % heads:
             raise ValueError(f"heads must divide d_model={d_model}, got {heads}")
-        self.encoder = encode(encoder, d_input, d_model, self.factory)
         self.blocks = nn.ModuleList(
             AttentionBlock(d_model, heads, dropout, self.factory) for _ in range(n_layers)
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
 
-from s4d_torch._registry import Registry, unknown
+from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
-from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, read_input, zero_ends
+from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, last, read_input, zero_ends
 from s4d_torch.nn.model import ENCODERS, SequenceModel
 from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.nn.pretrained import Pretrained, configurable
@@ -30,7 +31,7 @@ class Baseline(Pretrained):
     """
 
     kind: ClassVar[str]
-    encoder: nn.Module
+    signal_encoder: ClassVar[Callable[..., nn.Module]] = nn.Linear  # for tokens: an embedding
     decoder: nn.Module
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -41,12 +42,13 @@ class Baseline(Pretrained):
         validate.fraction("dropout", self.config["dropout"])
         validate.parameter_dtype(arguments["dtype"])
         for name, options in {"encoder": ENCODERS, "pooling": POOLINGS}.items():
-            if self.config.get(name, options[0]) not in options:
-                raise ValueError(unknown(name, self.config[name], options))
+            validate.one_of(name, self.config.get(name, options[0]), options)
         if self.config["towers"] > 2:
             raise ValueError(f"towers must be 1 or 2, got {self.config['towers']}")
         self.towers: int = self.config["towers"]
-        self.factory = {name: arguments[name] for name in ("device", "dtype")}
+        self.factory: dict[str, Any] = {name: arguments[name] for name in ("device", "dtype")}
+        make = nn.Embedding if self.config["encoder"] == "embedding" else self.signal_encoder
+        self.encoder = make(self.config["d_input"], self.config["d_model"], **self.factory)
 
     def features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Encoded sequences (batch, length, d_model) -> (batch, features)."""
@@ -55,14 +57,10 @@ class Baseline(Pretrained):
     def finish(self, features: int, generator: Generator | None) -> None:
         """Add the decoder, and draw all weights."""
         d_model, d_output = self.config["d_model"], self.config["d_output"]
+        widths = (features, d_output) if self.towers == 1 else (4 * features, d_model, d_output)
+        layers = [nn.Linear(*sizes, **self.factory) for sizes in pairwise(widths)]
         self.decoder = (
-            nn.Linear(features, d_output, **self.factory)
-            if self.towers == 1
-            else nn.Sequential(
-                nn.Linear(4 * features, d_model, **self.factory),
-                nn.GELU(),
-                nn.Linear(d_model, d_output, **self.factory),
-            )
+            layers[0] if self.towers == 1 else nn.Sequential(layers[0], nn.GELU(), layers[1])
         )
         draw_uniform(self, generator)
 
@@ -76,11 +74,9 @@ class Baseline(Pretrained):
     ) -> tuple[Tensor, None]:
         """y (batch, d_output); there is no state to return."""
         if rate != 1:
-            raise ValueError(
-                f"{self.kind} cannot change its sampling rate, got {rate}; leave out rate"
-            )
-        tokens = self.config["encoder"] == "embedding"
-        dtype = None if tokens else next(self.parameters()).dtype
+            problem = f"{self.kind} cannot change its sampling rate"
+            raise ValueError(f"{problem}, got {rate}; leave out rate")
+        dtype = None if self.config["encoder"] == "embedding" else next(self.parameters()).dtype
         check_input(u, self.towers, self.config["d_input"], dtype)
         u, lengths = read_input(u, lengths, self.towers)
         if self.towers == 2:
@@ -90,17 +86,10 @@ class Baseline(Pretrained):
         return y, None
 
 
-def encode(encoder: str, d_input: int, d_model: int, factory: dict[str, Any]) -> nn.Module:
-    """The first layer: a linear map of signals, or a vector for each token."""
-    make = nn.Embedding if encoder == "embedding" else nn.Linear
-    return make(d_input, d_model, **factory)
-
-
 def pool(x: Tensor, lengths: Tensor | None, pooling: str) -> Tensor:
     """x (batch, length, features) -> (batch, features): the valid part's mean, or its last."""
     if pooling == "last":
-        last = -1 if lengths is None else lengths - 1
-        return x[torch.arange(len(x), device=x.device), last]
+        return last(x, lengths)
     if lengths is None:
         return x.mean(1)
     return zero_ends(x, lengths).sum(1) / lengths[:, None]

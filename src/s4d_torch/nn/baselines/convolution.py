@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, max_pool1d, pad, relu
 
-from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool
+from s4d_torch.nn.baselines.base import MODELS, Baseline, pool
 from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.norm import SequenceBatchNorm
 
@@ -56,16 +56,13 @@ class ConvNet(Baseline):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(locals())
-        self.encoder = encode(encoder, d_input, d_model, self.factory)
         blocks = spread(n_layers)
         widths = [2**i * d_model for i in range(len(blocks))]
         self.stages = nn.ModuleList(
             nn.ModuleList(ConvBlock(width, dropout, self.factory) for _ in range(count))
             for width, count in zip(widths, blocks, strict=True)
         )
-        self.wideners = nn.ModuleList(
-            nn.Linear(width, 2 * width, **self.factory) for width in widths[:-1]
-        )
+        self.wideners = nn.ModuleList(nn.Linear(w, 2 * w, **self.factory) for w in widths[:-1])
         self.finish(widths[-1], generator)
 
     def features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
@@ -112,6 +109,7 @@ class ResNet(Baseline):
     """
 
     kind = "a convolutional network"
+    signal_encoder = nn.Identity  # the stem reads signals as they are
 
     def __init__(
         self,
@@ -128,10 +126,7 @@ class ResNet(Baseline):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(locals())
-        tokens = encoder == "embedding"
-        # the stem reads signals as they are
-        self.encoder = encode(encoder, d_input, d_model, self.factory) if tokens else nn.Identity()
-        channels = d_model if tokens else d_input
+        channels = d_model if encoder == "embedding" else d_input
         self.stem = nn.Conv1d(channels, d_model, 3, 2, padding=1, bias=False, **self.factory)
         self.norm = SequenceBatchNorm(d_model, **self.factory)
         self.blocks = nn.ModuleList(
@@ -145,9 +140,9 @@ class ResNet(Baseline):
         x = self.stem(zero_ends(x, lengths).mT).mT  # the padding of tokens is a token, too
         lengths = halved(lengths)
         x = zero_ends(relu(self.norm(x, lengths)), lengths)
-        x = max_pool1d(x.mT, 3, 2, padding=1).mT  # silence is never above the sound
         lengths = halved(lengths)
-        x = zero_ends(x, lengths)
+        peaks = max_pool1d(x.mT, 3, 2, padding=1).mT  # silence is never above the sound
+        x = zero_ends(peaks, lengths)
         for block in self.blocks:
             lengths = halved(lengths) if block.stride == 2 else lengths
             x = block(x, lengths)
@@ -174,5 +169,4 @@ def averages(x: Tensor, lengths: Tensor | None, width: int) -> tuple[Tensor, Ten
     ends = x.new_full((batch,), length) if lengths is None else lengths.to(x.dtype)
     starts = width * torch.arange(blocks, device=x.device, dtype=x.dtype)
     counts = (ends[:, None] - starts).clamp(1, width)
-    after = None if lengths is None else (lengths + width - 1) // width
-    return sums / counts[..., None], after
+    return sums / counts[..., None], None if lengths is None else (lengths + width - 1) // width

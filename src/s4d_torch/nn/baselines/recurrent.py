@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from s4d_torch.nn.baselines.base import MODELS, Baseline, encode, pool
+from s4d_torch.nn.baselines.base import MODELS, Baseline, pool
 
 
 @MODELS.register("RecurrentModel")
@@ -32,7 +32,6 @@ class RecurrentModel(Baseline):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(locals())
-        self.encoder = encode(encoder, d_input, d_model, self.factory)
         self.lstm = nn.LSTM(
             d_model,
             d_model,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -42,13 +42,11 @@ class Generation:
 
     def read(self, symbols: Tensor) -> None:
         """Go on after these, (batch, length)."""
-        model = self._step._model
+        size = self._step.batch_size
         validate.tokens("prompt", symbols, "(batch, length)")
-        validate.token_range("prompt", symbols, model.d_output)
-        if len(symbols) != self._step.batch_size:
-            raise ValueError(
-                f"prompt holds {len(symbols)} sequences, expected {self._step.batch_size}"
-            )
+        validate.token_range("prompt", symbols, self._step._model.d_output)
+        if len(symbols) != size:
+            raise ValueError(f"prompt holds {len(symbols)} sequences, expected {size}")
         self._read(symbols)
 
     @torch.no_grad()
@@ -78,7 +76,10 @@ class Generation:
                 "d_input = d_output + 1, whose last token then stands for the beginning"
             )
         written = []
-        for draws in _draws(n, self._step.batch_size, generator):
+        device = torch.device("cpu") if generator is None else generator.device
+        options: Any = {"dtype": torch.float64, "generator": generator, "device": device}
+        for first in range(0, n, PIECE):  # symbol by symbol the same for any n
+            draws = torch.rand(min(PIECE, n - first), self._step.batch_size, **options).cpu()
             symbols, self._scores = self._step.sample(self._scores, draws, temperature, top_k)
             written.append(symbols)
         return torch.cat(written).T.contiguous()
@@ -90,8 +91,7 @@ def start_of(
     """How many sequences there are, and a prompt for each, (batch, length), if there is one."""
     if prompt is None:
         return 1 if batch_size is None else batch_size, None
-    device = cast(Any, model).encoder.weight.device
-    given = torch.as_tensor(prompt, device=device)
+    given = torch.as_tensor(prompt, device=cast(Any, model).encoder.weight.device)
     if given.ndim not in (1, 2):
         raise ValueError(f"prompt must be (length,) or (batch, length), got {tuple(given.shape)}")
     given = torch.atleast_2d(given)
@@ -99,15 +99,6 @@ def start_of(
     if len(given) == 1:
         given = given.expand(size, -1)
     return size, given if given.shape[1] else None
-
-
-def _draws(n: int, batch: int, generator: Generator | None) -> Iterator[Tensor]:
-    """Uniform in [0, 1), (up to PIECE, batch) at a time: the same symbol by symbol for any n."""
-    device = torch.device("cpu") if generator is None else generator.device
-    for first in range(0, n, PIECE):
-        length = min(PIECE, n - first)
-        drawn = torch.rand(length, batch, dtype=torch.float64, generator=generator, device=device)
-        yield drawn.cpu()
 
 
 def _beginning(model: Model) -> int | None:

@@ -23,8 +23,7 @@ def choose(scores: Tensor, draws: Tensor, temperature: float = 1.0, top_k: int =
         raise not_numbers()
     if temperature == 0:
         return scores.argmax(-1)
-    highest = scores.amax(-1, keepdim=True)
-    chances = ((scores - highest) / temperature).exp()
+    chances = ((scores - scores.amax(-1, keepdim=True)) / temperature).exp()
     if top_k < scores.shape[1]:
         chances[scores < scores.topk(top_k).values[:, -1:]] = 0
     sums = chances.cumsum(-1)

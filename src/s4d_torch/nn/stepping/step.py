@@ -44,10 +44,7 @@ class CompiledStep:
     def __init__(self, model: Model, batch_size: int = 1, rate: float = 1.0) -> None:
         validate.positive_integer("batch_size", batch_size)
         validate.sampling_rate(rate)
-        if model.method.bidirectional:
-            raise ValueError(
-                "a bidirectional model looks ahead and cannot step; use bidirectional=False"
-            )
+        validate.causal("model", "step", bidirectional=model.method.bidirectional)
         assert isinstance(model, nn.Module)
         self.batch_size, self.rate = batch_size, rate
         self._model = cast(Model, deepcopy(model).eval().requires_grad_(False))
@@ -59,7 +56,7 @@ class CompiledStep:
         self._dtypes, self._device = INTEGERS if tokens else (weight.dtype,), weight.device
         lead = (batch_size,) if model.towers == 1 else (batch_size, 2)
         self._shape = lead if tokens else (*lead, model.d_input)
-        self._state_shape = (model.towers * batch_size, *_state_shape(model))
+        self._state_shape = (model.towers * batch_size, model.d_model, model.config["d_state"])
         self._state_dtype = model._each_block()[0].layer.ssm._state_dtype
 
     def _make(self, block: int) -> _Machine | _Eager:
@@ -177,12 +174,13 @@ class _Machine:
         layers, groups, modes, _, lanes = cells.shape
         self._clock = np.zeros(1 + layers * groups, dtype=np.int64)
         self._modes = np.zeros((layers, rows, groups, modes, 2, lanes))
-        self._spare, self._layer_shape = np.zeros_like(self._modes), (rows, *_state_shape(model))
+        self._spare = np.zeros_like(self._modes)
+        self._layer_shape = (rows, model.d_model, plan.d_state)
         self._pool = np.zeros((rows, model.d_model + 1))
         self._ring = np.zeros((layers, rows, 2, block, groups * lanes), weights.dtype)
         self._unused = np.zeros_like(self._ring[0, 0, 1])
         self._constant = (options, self._clock, weights, cells, self._modes, self._pool, self._ring)
-        self._batch_size, self._outputs = batch_size, model.d_output
+        self._batch_size = batch_size
         self._tokens = np.zeros(0, dtype=np.int64)
         self._u = np.zeros((0, 1), weights.dtype)
         if plan.tokens:
@@ -200,8 +198,7 @@ class _Machine:
 
     def _warm_up(self) -> None:
         """Compile all that a stream uses, by using it."""
-        state = self._model.initial_state(self._batch_size)
-        self.start(state)
+        self.start(self._model.initial_state(self._batch_size))
         self._run(*self._constant, self._u[:0], self._tokens[:0], self._y[:0])
         _ = self.state
 
@@ -244,9 +241,8 @@ class _Machine:
         """u (length, batch, ...) -> y (length, batch, d_output)."""
         samples = np.array(u.detach().numpy(), dtype=self._input.dtype, order="C")
         samples = samples.reshape(-1, *self._input.shape[1:])
-        y = np.zeros((len(u) * self._batch_size, self._outputs), self._y.dtype)
-        embedded = self._input is self._tokens
-        pair = (self._u, samples) if embedded else (samples, self._tokens)
+        y = np.zeros((len(u) * self._batch_size, self._model.d_output), self._y.dtype)
+        pair = (self._u, samples) if self._plan.tokens else (samples, self._tokens)
         if not self._run(*self._constant, *pair, y):
             self._model._check_values(u)
         return torch.from_numpy(y).unflatten(0, (-1, self._batch_size))
@@ -296,11 +292,6 @@ class _Eager:
             symbols[:] = sampling.choose(scores, draw, temperature, top_k)
             scores = self.push(symbols)
         return chosen, scores
-
-
-def _state_shape(model: Model) -> tuple[int, int]:
-    ssm = model._each_block()[0].layer.ssm
-    return ssm.d_model, ssm.d_state
 
 
 def _as_tensor(u: np.ndarray[Any, Any]) -> Tensor:
