@@ -1,7 +1,5 @@
 """Files and folders written whole or not at all, and locks between processes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM, which ask a process to stop where nothing is lost."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

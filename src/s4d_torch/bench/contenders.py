@@ -1,7 +1,5 @@
 """Who is measured, from kernel to layer: ours, the alternatives, other packages if installed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial

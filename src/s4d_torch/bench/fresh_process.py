@@ -6,8 +6,6 @@ one call is made, and the rise of the mark above the resident size before it cou
 cannot be reset, the rise of the highest size of the whole process stands in for it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

@@ -1,7 +1,5 @@
 """The facts of the machine that a time depends on."""
 
-from __future__ import annotations
-
 import os
 import platform
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Contenders timed in turn, the best time of each; what does not fit is left out."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping

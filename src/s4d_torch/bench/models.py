@@ -1,7 +1,5 @@
 """Whole models: a training step around every layer, one step of a stream, the reading of data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

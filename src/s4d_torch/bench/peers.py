@@ -4,8 +4,6 @@ All work in complex64 and keep every power or quotient in memory, (H, N/2, L) an
 from the values of one of our modules, so that both compute the same kernel.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch

@@ -1,7 +1,5 @@
 """The targets: for each, the ratio that was measured, the bar, the aim, and whether it is met."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The command ``s4d``: each subcommand is a dataclass whose fields are its options."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

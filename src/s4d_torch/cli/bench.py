@@ -1,7 +1,5 @@
 """``s4d bench``: ours and the alternatives, side by side in one run."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field

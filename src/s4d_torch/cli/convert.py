@@ -1,7 +1,5 @@
 """``s4d convert``: weights of the official code into a folder that loads here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``s4d demo``: small models on small real data, side by side, and a page about them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a run shows of itself: live bars in a terminal, plain lines elsewhere, or JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

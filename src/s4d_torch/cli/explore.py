@@ -1,7 +1,5 @@
 """``s4d explore``: one page that shows what a diagonal state space does, and a run's own ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``s4d export``: a trained model as files for other runtimes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``s4d figure``: draw a figure into a file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal

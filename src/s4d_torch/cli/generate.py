@@ -1,7 +1,5 @@
 """``s4d generate``: new sequences from a run that has learned what comes next."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

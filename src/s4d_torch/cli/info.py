@@ -1,7 +1,5 @@
 """``s4d info``: what a run is, how it went, and what its layers have learned to listen to."""
 
-from __future__ import annotations
-
 import json as jsonlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``s4d methods``: the paper's Table 1, and every choice there is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rich.console import Console

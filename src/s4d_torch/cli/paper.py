@@ -1,7 +1,5 @@
 """``s4d paper``: the paper's tables, figures and claims as commands."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path

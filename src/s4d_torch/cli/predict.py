@@ -1,7 +1,5 @@
 """``s4d predict``: what a trained run makes of files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

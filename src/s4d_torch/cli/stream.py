@@ -1,7 +1,5 @@
 """``s4d stream``: a trained run on a source that is still going on."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``s4d tasks``: what there is to train on, and everything about one of them."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@
 Needs the extra ``hub``; a model from a local folder does not.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from importlib import import_module

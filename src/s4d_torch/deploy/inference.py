@@ -1,7 +1,5 @@
 """A trained run on new data: other sampling rates, other datasets, answers with their labels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter

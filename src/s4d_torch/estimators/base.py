@@ -1,7 +1,5 @@
 """What the classifier and the regressor share: options, the fit, series in and numbers out."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass, field

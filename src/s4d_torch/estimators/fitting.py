@@ -1,7 +1,5 @@
 """From series and targets to a trained model: the training loop, as estimators use it."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterator, Mapping

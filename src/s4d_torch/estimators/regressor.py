@@ -1,7 +1,5 @@
 """Series to numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

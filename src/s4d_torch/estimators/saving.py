@@ -1,7 +1,5 @@
 """An estimator on disk: ``model.safetensors`` and JSON, checked when they are read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 The page is one file that needs no server and no network; its parts are in ``assets``.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from typing import Any

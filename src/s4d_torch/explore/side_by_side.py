@@ -1,7 +1,5 @@
 """Small models on handwritten digits, side by side, and a page about them."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import replace

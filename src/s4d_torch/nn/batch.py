@@ -1,7 +1,5 @@
 """Batches of sequences: what a model reads, padding on the right, and pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The residual block around a layer: norm, layer, dropout, stochastic depth, residual."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

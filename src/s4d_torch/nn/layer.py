@@ -1,7 +1,5 @@
 """Layers: a state space per channel, a nonlinearity, and a mixing of the channels."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict

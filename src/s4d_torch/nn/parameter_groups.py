@@ -1,7 +1,5 @@
 """Parameter groups: A, B and dt learn slowly and without decay; the rest as usual."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

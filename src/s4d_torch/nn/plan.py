@@ -5,8 +5,6 @@ with the skip D inside; norms with running statistics are a scale and a shift. W
 arithmetic.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 

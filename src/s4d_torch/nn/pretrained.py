@@ -1,7 +1,5 @@
 """Weights on disk: ``model.safetensors`` and a versioned ``config.json``; nothing is pickled."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

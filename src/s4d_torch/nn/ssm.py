@@ -1,7 +1,5 @@
 """The linear state space module: parameters stored raw and real, read as physical values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """What a model carries from one call to the next."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

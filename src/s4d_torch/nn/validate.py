@@ -1,7 +1,5 @@
 """Checks of what comes into a module: each error says what came, what was expected, what to do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 

@@ -3,8 +3,6 @@
 The numbers behind the figures and the claims; all float64 on the CPU.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

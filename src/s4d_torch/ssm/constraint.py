@@ -3,8 +3,6 @@
 ``Re(A) = -forward(raw)``, and ``inverse`` finds the raw value of a wanted decay rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

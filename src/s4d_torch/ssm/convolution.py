@@ -1,7 +1,5 @@
 """Convolution of signals with kernels by the fast Fourier transform; channels before time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

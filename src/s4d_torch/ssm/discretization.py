@@ -12,8 +12,6 @@ The logarithm of A_bar is kept beside it, accurate relative to itself: A_bar^l i
 and at l = 16384 an A_bar rounded to float64 would have lost four digits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

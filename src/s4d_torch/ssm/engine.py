@@ -5,8 +5,6 @@
 recurrence. All take and return the state and obey ``lengths``.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

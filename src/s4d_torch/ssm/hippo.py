@@ -6,8 +6,6 @@ conjugate pairs; one of each pair is kept. Everything here is float64 on the CPU
 initialisation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ the docs read the registry. Draws are made in float64 on the generator's device 
 one), so a seed gives the same values for every dtype and device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -4,8 +4,6 @@ All take their parameters in double precision and round once, at the end: a kern
 angles of up to L times the fastest frequency, where float32 has no digits left.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

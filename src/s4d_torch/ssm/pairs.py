@@ -4,8 +4,6 @@ A real system of size N has N/2 pairs of modes; the half that is kept, ``a + ib`
 real numbers ``(a_0, b_0, a_1, b_1, ...)``. Real modes (``pairs=False``) are stored as they are.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

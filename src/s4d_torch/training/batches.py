@@ -1,7 +1,5 @@
 """The order of the data: decided by seed and epoch alone, so that it can be taken up anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From a config and the signature of its data to a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Checkpoints: written whole or not at all, verified when read, the last good one always there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """What is kept of a run, and where: checkpoints in a folder, or the best weights in memory."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

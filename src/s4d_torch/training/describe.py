@@ -1,7 +1,5 @@
 """A config, its data and its model in words: a line each, for people to read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import fields
 

@@ -3,8 +3,6 @@
 Copies whose gradients are averaged (DDP), or shards (FSDP2), under ``torchrun``.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import signal

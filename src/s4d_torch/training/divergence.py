@@ -1,7 +1,5 @@
 """Divergence: a loss, gradient or weight that is not finite, and where that began."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

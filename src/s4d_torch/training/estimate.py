@@ -1,7 +1,5 @@
 """What a run would take, from a few of its own steps."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping

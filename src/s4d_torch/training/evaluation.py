@@ -1,7 +1,5 @@
 """Predictions of a model for a whole split, and their scores."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

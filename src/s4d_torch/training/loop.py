@@ -5,8 +5,6 @@ a few numbers: the data of a step follow from seed and epoch, its random numbers
 So a run that was broken off goes on bit by bit as if it had not been.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import closing

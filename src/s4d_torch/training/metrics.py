@@ -1,7 +1,5 @@
 """Scores of predictions: each with a direction, so that the best can be kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

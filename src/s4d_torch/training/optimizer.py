@@ -1,7 +1,5 @@
 """The optimiser on its schedule, and a moving average of what it makes of the weights."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What a run says about itself while it goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The folder of a run: its config, its data, its scores, and who may write there."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Learning rate schedules: a factor on the learning rate for each part of the way."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable

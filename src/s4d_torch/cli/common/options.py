@@ -1,7 +1,5 @@
 """Options that several commands have, what they lead to, and how a wrong one is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any

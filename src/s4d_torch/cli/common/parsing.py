@@ -1,7 +1,5 @@
 """Flags that depend on what they are for: found in two stages, and blamed by their names."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

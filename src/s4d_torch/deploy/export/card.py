@@ -1,7 +1,5 @@
 """The model card of an export: what goes in, what comes out, and ten lines that use it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an export answers, beside what the model answers."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any, NamedTuple
 

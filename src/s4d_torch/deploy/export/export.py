@@ -1,7 +1,5 @@
 """Export a model: graphs for other runtimes, checked against the model before they are kept."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What a model can be exported to: how each format is written, and called again to be checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole models as ONNX graphs: ``sequence`` with any batch and length, ``step`` with its state."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from s4d_torch.deploy.export import onnx_system

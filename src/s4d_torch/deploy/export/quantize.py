@@ -5,8 +5,6 @@ in the last digits, and there are few of them. Computation stays in float32; onl
 shrinks.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple

@@ -6,8 +6,6 @@ bits of the length. In their place stands a :class:`PlannedSSM`, in real numbers
 archive imports nothing of this package when it is loaded.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

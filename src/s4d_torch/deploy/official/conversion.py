@@ -1,7 +1,5 @@
 """A file of the official code as a layer or model of ours, held against the output in the file."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Any

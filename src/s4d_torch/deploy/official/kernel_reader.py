@@ -5,8 +5,6 @@ real pairs and dt per channel; they differ in names, in the sign of Im(A) and in
 are read into one common form, :class:`OfficialSystem`, which a few steps turn into an SSM of ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import pi

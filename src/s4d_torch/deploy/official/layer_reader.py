@@ -1,7 +1,5 @@
 """Layers of the official repository (state-spaces/s4), read from their weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Whole models of the official repository: its Lightning module, and the model of its example."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt

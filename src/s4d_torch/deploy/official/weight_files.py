@@ -1,7 +1,5 @@
 """Files of the official code; no pickle is run."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

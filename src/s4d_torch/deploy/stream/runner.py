@@ -5,8 +5,6 @@ of several streams together, through the model as a sequence. Both carry the sam
 may go from one to the other at any time.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from copy import deepcopy

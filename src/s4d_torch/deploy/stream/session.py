@@ -1,7 +1,5 @@
 """A live stream, followed from its source until it ends or the user ends it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -6,8 +6,6 @@ format, a version, and as JSON the model's config, a digest of its weights, and 
 the samples of each stream.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Hashable, Mapping

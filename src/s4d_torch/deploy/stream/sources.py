@@ -1,7 +1,5 @@
 """Where a live stream comes from: a sound file, raw samples, bytes or lines of numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Live streams: answers as samples arrive, the same as for the whole sequence at once."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping

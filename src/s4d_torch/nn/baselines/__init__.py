@@ -1,7 +1,5 @@
 """What a state space model is compared with: the same calls around other layers."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The Transformer."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

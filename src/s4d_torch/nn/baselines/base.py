@@ -1,7 +1,5 @@
 """What all baselines share: how they are called, how they end, how their weights are drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Convolutional networks for raw sound: the paper's own, and a ResNet in one dimension."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

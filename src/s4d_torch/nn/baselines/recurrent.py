@@ -1,7 +1,5 @@
 """The LSTM."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence

@@ -4,8 +4,6 @@ Calls of the C library are scalar. Float32 gets rational and polynomial approxim
 for the largest relative error and good to 5e-7 absolute; float64 gets the C library.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

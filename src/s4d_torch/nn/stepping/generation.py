@@ -1,7 +1,5 @@
 """Symbols out of a model: what is given is read as a whole, the rest written one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, cast
 

@@ -9,8 +9,6 @@ read with, then the low-rank terms; modes are (layers, rows, groups, modes, 2, L
 explained in ``step_code``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One symbol out of many, drawn by how likely a model finds each."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Symbols one after the other as machine code: choose one, run the model on it, choose the next."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable

@@ -11,8 +11,6 @@ equally long; ``modes_code`` has that part. ``plan`` holds sizes and options, at
 named here.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan of a model as the flat arrays of the compiled step; ``step_code`` has their layout."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

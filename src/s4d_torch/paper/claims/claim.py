@@ -1,7 +1,5 @@
 """A claim of the paper, and the verdict on it: by a check with numbers, or by trained models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

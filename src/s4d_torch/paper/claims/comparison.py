@@ -7,8 +7,6 @@ since that of two runs alone says little. Where no row has two seeds, the noise 
 points.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

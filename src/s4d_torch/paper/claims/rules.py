@@ -9,8 +9,6 @@ contradict it; one that speaks of every dataset waits for all of them. Anything 
 decided.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

@@ -9,8 +9,6 @@ ones for the ends of the model and for what one layer needs while it works. The 
 measured with the training loop on a CPU, and are rather too large than too small.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Where the experiments of a grid run: processes of this machine, a Ray cluster, or Slurm."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A grid of experiments: what is done is read, what is left is run, and any end is a pause."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a grid shows of itself: a live view in a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """The paper's ablations of parameterisation, initialisation and training (Tables 2, 3, 7, 8)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

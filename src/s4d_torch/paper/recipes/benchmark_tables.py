@@ -1,7 +1,5 @@
 """The paper's large models: Table 4, speech, the Long Range Arena, and Path-X choice by choice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from s4d_torch.paper.recipes.recipe import VARIANTS, Change, Column, Recipe, architecture, method

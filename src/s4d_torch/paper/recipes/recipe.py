@@ -1,7 +1,5 @@
 """A table of the paper as data: rows, columns, published numbers, and the runs behind each cell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

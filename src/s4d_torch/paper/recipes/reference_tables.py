@@ -1,7 +1,5 @@
 """The paper's tables that need no training: the choices of each method, the hyper-parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from s4d_torch.data.task import TASKS

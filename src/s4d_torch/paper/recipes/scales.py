@@ -5,8 +5,6 @@ the method and the protocol, and shrink model, data and epochs, so that a table 
 minutes on two cores; their numbers stand beside the paper's, but are not comparable with them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -4,8 +4,6 @@ Colours are classes (``s0`` to ``s7``) that the style sheet defines for light an
 tell the lines apart as well, for print and for eyes that see colours otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

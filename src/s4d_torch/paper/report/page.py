@@ -1,7 +1,5 @@
 """A page of blocks, as one self-contained HTML file or as Markdown."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """The paper's report: tables with ours beside the paper's, curves, figures, claims, machine."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The compiled convolution of ``direct_code`` as an operator of torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -10,8 +10,6 @@ A task is one sequence and a group of channels. A row holds one sample of all of
 vectors of channels are multiplied, which lie in memory as they are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

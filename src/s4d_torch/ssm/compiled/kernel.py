@@ -4,8 +4,6 @@ Plain torch takes some fifty small operations for it: for long sequences that ha
 short ones it is most of the time.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

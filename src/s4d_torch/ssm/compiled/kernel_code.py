@@ -5,8 +5,6 @@ l - 1 = T i + j the powers are a product of two short tables, kept in double pre
 float32 kernels; in double precision the powers are taken with more care there.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable

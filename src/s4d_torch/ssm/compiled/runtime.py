@@ -4,8 +4,6 @@ Without a working numba, off the CPU, or in another precision than float32 and f
 :func:`available` says no, and plain torch takes over.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import logging

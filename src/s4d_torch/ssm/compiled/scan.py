@@ -3,8 +3,6 @@
 One operator turns stored parameters into tables, another runs the scan with them.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -23,8 +23,6 @@ each M; the parts below are inlined into it. Copies are loops: a slice on the le
 seconds to compile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any

@@ -9,8 +9,6 @@ Gradients of complex values are ``dL/d(re) + i dL/d(im)``: through ``w = f(v)`` 
 ``conj(f'(v)) g``.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

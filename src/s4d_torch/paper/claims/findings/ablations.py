@@ -1,7 +1,5 @@
 """What the ablations find: parameterisation, initialisation, and A and B frozen (5.1 to 5.3)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from s4d_torch.paper.claims import rules

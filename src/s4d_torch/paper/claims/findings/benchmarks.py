@@ -1,7 +1,5 @@
 """What the large models find: speech, the Long Range Arena, and Path-X choice by choice (5.3)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from s4d_torch.paper.claims import rules

@@ -1,7 +1,5 @@
 """The paper's claims about the bases of LegS and FouT, with and without their low-rank terms."""
 
-from __future__ import annotations
-
 import torch
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The paper's claims about eigenvalues: the spectrum of S4D-LegS, its laws, and their limits."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

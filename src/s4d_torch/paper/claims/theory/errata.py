@@ -3,8 +3,6 @@
 Each verdict is on the printed form, so an erratum is one that fails. See docs/mathematics.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paper's claims about what a kernel costs, counted in bytes and numbers instead of timed."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The paper's claims about kernels: how they are computed, and what they equal."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

@@ -1,7 +1,5 @@
 """The paper's claims about models: what diagonal ones express, their variance, their size."""
 
-from __future__ import annotations
-
 import torch
 
 from s4d_torch.nn.model import SequenceModel
