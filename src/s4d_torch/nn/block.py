@@ -56,13 +56,13 @@ class Block(nn.Module):
         state: Tensor | None = None,
         *,
         lengths: Tensor | None = None,
-        **options: Any,
+        rate: float = 1.0,
+        return_state: bool = True,
+        _zero_ends: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
-        """x (batch, length, d_model) -> the same shape, and the layer's state.
-
-        ``options`` are those of :meth:`Layer.forward`.
-        """
+        """x (batch, length, d_model) -> the same shape, and the layer's state."""
         branch = self.norm(x, lengths) if self.prenorm else x
+        options: Any = {"rate": rate, "return_state": return_state, "_zero_ends": _zero_ends}
         branch, state = self.layer(branch, state, lengths=lengths, **options)
         x = x + self.drop_path(self.dropout(branch))
         return (x if self.prenorm else self.norm(x, lengths)), state

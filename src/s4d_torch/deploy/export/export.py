@@ -92,12 +92,7 @@ def export_model(
     signature = dataset.signature if signature is None and dataset is not None else signature
     with folder_in_place_of(target, prefix=".export-") as place:
         _write(kind, plan, place)
-        sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
-        length, optional = None if signature is None else signature.length, kind.lengths_optional
-        checked = {"sequence": check.check_sequence(sequence, shown, plan, rate, length, optional)}
-        if plan.causal:
-            step = kind.load_step(place / f"step{kind.suffix}")
-            checked["step"] = check.check_step(step, shown, plan, rate)
+        checked = _check(kind, plan, shown, place, rate, signature)
         facts = {
             "format": "s4d_torch.export",
             "format_version": FORMAT_VERSION,
@@ -122,6 +117,24 @@ def export_model(
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         (place / CARD).write_text(card(facts, kind.example), encoding="utf-8")
     return Exported(target, facts)
+
+
+def _check(
+    kind: Format,
+    plan: ModelPlan,
+    model: SequenceModel,
+    place: Path,
+    rate: float,
+    signature: Signature | None,
+) -> Any:
+    """What the files answer, beside the model."""
+    sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
+    length, optional = None if signature is None else signature.length, kind.lengths_optional
+    checked = {"sequence": check.check_sequence(sequence, model, plan, rate, length, optional)}
+    if plan.causal:
+        step = kind.load_step(place / f"step{kind.suffix}")
+        checked["step"] = check.check_step(step, model, plan, rate)
+    return checked
 
 
 def _write(kind: Format, plan: ModelPlan, place: Path) -> None:
