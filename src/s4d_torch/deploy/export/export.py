@@ -77,11 +77,7 @@ def export_model(
     as after any error, ``folder`` is as it was.
     """
     kind, target = FORMATS[to], Path(folder)
-    if not isinstance(model, SequenceModel):
-        raise TypeError(
-            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
-            "torch.export and torch.onnx take other models"
-        )
+    _check_model(model)
     versions = kind.require()
     _check_target(target)
     exact = check.reference(model)
@@ -214,6 +210,14 @@ def _scores(
 
     before, after = scores(exact), scores(other)
     return {"split": name, "sequences": len(split), "before": before, "after": after}
+
+
+def _check_model(model: SequenceModel) -> None:
+    if not isinstance(model, SequenceModel):
+        raise TypeError(
+            f"only a SequenceModel can be exported, got a {type(model).__name__}; "
+            "torch.export and torch.onnx take other models"
+        )
 
 
 def _check_target(folder: Path) -> None:
