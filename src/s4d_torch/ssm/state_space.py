@@ -191,7 +191,7 @@ class StateSpace:
         return self._remember("system", self._system)
 
     def _system(self) -> System:
-        if self.P is None:
+        if self.raw_P is None:
             return self._diagonal_system(self.C)
         return DenseSystem.from_low_rank(self.discrete_low_rank(), self.C)
 
@@ -201,8 +201,9 @@ class StateSpace:
 
     def discrete_low_rank(self) -> DiscreteLowRank:
         """The bilinear step of a system with a low-rank term, or with none."""
-        P = torch.zeros_like(self.B)[:, None] if self.P is None else self.P
-        return bilinear_low_rank(self.A, P, self.B, self.step_size)
+        B, P = self.B, self.P
+        P = torch.zeros_like(B)[:, None] if P is None else P
+        return bilinear_low_rank(self.A, P, B, self.step_size)
 
     def _diagonal_system(self, C: Tensor) -> DiagonalSystem:
         step = self.discrete()
@@ -258,9 +259,10 @@ def _normalized(space: StateSpace, step: Discrete, C: Tensor) -> tuple[Discrete,
 
 def _cauchy(space: StateSpace, length: int) -> Tensor:
     """Cauchy sums at the nodes z^L = -1."""
-    P = torch.zeros_like(space.B)[:, None] if space.P is None else space.P
+    B, P = space.B, space.P
+    P = torch.zeros_like(B)[:, None] if P is None else P
     step = space.discrete_low_rank()
-    return cauchy(space.A, P, space.B, space.C, space.step_size, step, length)
+    return cauchy(space.A, P, B, space.C, space.step_size, step, length)
 
 
 def _krylov(space: StateSpace, length: int) -> Tensor:
@@ -271,7 +273,7 @@ def _krylov(space: StateSpace, length: int) -> Tensor:
 
 def _cauchy_or_krylov(space: StateSpace, length: int) -> Tensor:
     """With a low-rank term Krylov doubling, several times faster on a CPU; else the sums."""
-    return _cauchy(space, length) if space.P is None else _krylov(space, length)
+    return _cauchy(space, length) if space.raw_P is None else _krylov(space, length)
 
 
 KERNELS.register("vandermonde", Kernel(_vandermonde, compiled=True))
