@@ -53,24 +53,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "DSS",
-    "METHODS",
-    "S4",
-    "S4D",
-    "SSM",
-    "Block",
-    "CompiledStep",
-    "Layer",
-    "Method",
-    "ModelState",
-    "S4DClassifier",
-    "S4DRegressor",
-    "SequenceModel",
-    "Stream",
-    "Streams",
-    "__version__",
-    "export_model",
-    "from_official",
-    "from_official_model",
-    "parameter_groups",
-]
+    "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
+    "ModelState", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream", "Streams",
+    "__version__", "export_model", "from_official", "from_official_model", "parameter_groups",
+]  # fmt: skip

@@ -1,7 +1,5 @@
 """How far something has come: a bar in a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time
@@ -100,7 +98,7 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def say(console: Console, text: str) -> None:
+def say(console: "Console", text: str) -> None:
     """A line as it is: no colours for numbers, no breaks within a path."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 

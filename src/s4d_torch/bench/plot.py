@@ -1,7 +1,5 @@
 """The picture: time and peak memory of layers against the length of a sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +46,7 @@ def draw(records: Sequence[Measurement], out: Path) -> bool:
     return True
 
 
-def _lines(axes: Axes, points: list[tuple[Measurement, float | None]]) -> None:
+def _lines(axes: "Axes", points: list[tuple[Measurement, float | None]]) -> None:
     others = iter(OTHERS)
     for name in dict.fromkeys(record.contender for record, _ in points):
         line = [(r.length, y) for r, y in points if r.contender == name and y]

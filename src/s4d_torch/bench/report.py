@@ -1,7 +1,5 @@
 """What was measured, to be read: tables for a terminal and for a page, and JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -65,7 +63,7 @@ class BenchReport:
         path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> BenchReport:
+    def load(cls, path: Path) -> "BenchReport":
         try:
             content = json.loads(path.read_text("utf-8"))
         except ValueError:
@@ -75,7 +73,7 @@ class BenchReport:
         records = [Measurement(**record) for record in content["records"]]
         return cls(content["command"], content["machine"], content["settings"], records)
 
-    def followed_by(self, later: BenchReport) -> BenchReport:
+    def followed_by(self, later: "BenchReport") -> "BenchReport":
         """Both in one; a work that was measured in both counts as the later one found it."""
         for name in ("cpu", "threads", "torch", "d_model", "d_state", "quick"):
             one, other = ({**r.machine, **r.settings}[name] for r in (self, later))

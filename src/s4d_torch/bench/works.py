@@ -1,7 +1,5 @@
 """What is measured: each work yields its measurements, a list for each race, under its name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -43,7 +41,7 @@ class Sizes:
     fresh_starts: int = 5
     compile: bool = True
 
-    def at(self, lengths: tuple[int, ...], batches: tuple[int, ...]) -> Sizes:
+    def at(self, lengths: tuple[int, ...], batches: tuple[int, ...]) -> "Sizes":
         """These sizes with other lengths and batches, where they are given."""
         changed: dict[str, Any] = {"growth": lengths or self.growth}
         for name in ("kernel", "ssm", "sweep", "layer", "dplr", "train", "memory", "curve"):

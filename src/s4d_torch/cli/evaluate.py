@@ -1,7 +1,5 @@
 """``s4d evaluate``: the scores of a trained run, on its own data or on other data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -55,7 +53,7 @@ class Evaluate:
     config: Annotated[Config | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
 
     @staticmethod
-    def parse(arguments: Sequence[str]) -> Evaluate:
+    def parse(arguments: Sequence[str]) -> "Evaluate":
         """The command for a run, the options of whose data are the defaults."""
         folder, others = take_positional(arguments, Evaluate)
         if folder is None:

@@ -1,7 +1,5 @@
 """``s4d train``: from a task or one's own data to a trained, tested model in a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -88,7 +86,7 @@ class Train:
     config: Annotated[Config | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
 
     @staticmethod
-    def parse(arguments: Sequence[str]) -> Train:
+    def parse(arguments: Sequence[str]) -> "Train":
         """The command for a task, whose settings are the defaults."""
         split = (argument.partition("=") for argument in arguments)
         expanded = [f"{SHORT.get(flag, flag)}{equals}{value}" for flag, equals, value in split]

@@ -1,7 +1,5 @@
 """What scikit-learn calls X, as series: three input forms, missing values, standard units."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -42,7 +40,7 @@ class Units:
     scale: Array
 
     @staticmethod
-    def of(panel: Panel) -> Units:
+    def of(panel: Panel) -> "Units":
         """Those of all samples of a panel; a channel that never changes keeps its scale."""
         shift, scale = np.zeros(panel.channels), np.ones(panel.channels)
         rounding = 8 * float(np.finfo(panel.cases[0].dtype).eps)
@@ -57,7 +55,7 @@ class Units:
         return Units(shift, scale)
 
     @staticmethod
-    def none(channels: int) -> Units:
+    def none(channels: int) -> "Units":
         """Values are read as they are."""
         return Units(np.zeros(channels), np.ones(channels))
 

@@ -4,8 +4,6 @@ A mode of a diagonal state space answers an impulse by ``exp(t A dt)``, with t i
 by a factor e in ``1 / (dt |Re A|)`` samples and turns ``dt |Im A| / (2 pi)`` times per sample.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,7 +74,7 @@ def save_timescales(
         figure.savefig(out, dpi=130, metadata=FORMATS[out.suffix.lower()])
 
 
-def _draw(start: Layers, trained: Layers, length: int, sample_rate: float | None) -> Figure:
+def _draw(start: Layers, trained: Layers, length: int, sample_rate: float | None) -> "Figure":
     from matplotlib.figure import Figure
 
     rows = -(-len(trained) // COLUMNS)
@@ -108,7 +106,9 @@ def _draw(start: Layers, trained: Layers, length: int, sample_rate: float | None
     return figure
 
 
-def _modes(axes: Axes, start: Timescales, trained: Timescales, lowest: float, length: int) -> None:
+def _modes(
+    axes: "Axes", start: Timescales, trained: Timescales, lowest: float, length: int
+) -> None:
     for (name, mark), each in zip(MARKS.items(), (start, trained), strict=True):
         every = max(1, each.frequency.numel() // POINTS)
         x, y = (values.flatten()[::every] for values in (each.frequency, each.time_constant))
@@ -120,7 +120,7 @@ def _modes(axes: Axes, start: Timescales, trained: Timescales, lowest: float, le
     axes.set_axisbelow(True)
 
 
-def _hertz(axes: Axes, sample_rate: float) -> None:
+def _hertz(axes: "Axes", sample_rate: float) -> None:
     to_and_from = (lambda x: x * sample_rate, lambda x: x / sample_rate)
     above = axes.secondary_xaxis("top", functions=to_and_from)
     above.set_xlabel("Hz", labelpad=2)

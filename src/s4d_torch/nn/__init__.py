@@ -14,16 +14,6 @@ from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.step import CompiledStep
 
 __all__ = [
-    "DSS",
-    "METHODS",
-    "S4",
-    "S4D",
-    "SSM",
-    "Block",
-    "CompiledStep",
-    "Layer",
-    "Method",
-    "ModelState",
-    "SequenceModel",
-    "parameter_groups",
-]
+    "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
+    "ModelState", "SequenceModel", "parameter_groups",
+]  # fmt: skip

@@ -1,7 +1,5 @@
 """A folder of results, read once, and what the paper's tables show of it."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,7 +111,7 @@ class Results:
     @staticmethod
     def read(
         folder: str | Path, scale: str = "tiny", seeds: Sequence[int] | None = None
-    ) -> Results:
+    ) -> "Results":
         """Read every result file once; damaged ones count as not run. By default all seeds."""
         folder = Path(folder)
         found = {path.stem: read_result(folder, path.stem) for path in folder.glob("*.json")}

@@ -5,8 +5,6 @@ H channels. The state is a real vector of S numbers per channel (see ``pairs``),
 precision: a rounded A_bar would drift away from the convolution over thousands of steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -109,7 +107,7 @@ class DenseSystem:
         self.squares = Squares(self.A_bar)
 
     @classmethod
-    def from_low_rank(cls, step: DiscreteLowRank, C: Tensor) -> DenseSystem:
+    def from_low_rank(cls, step: DiscreteLowRank, C: Tensor) -> "DenseSystem":
         return cls(dense(step), to_real(step.B_now), readout(C))
 
     def power(self, steps: int) -> Tensor:

@@ -22,21 +22,7 @@ from s4d_torch.training.run import Run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
 
 __all__ = [
-    "ARCHITECTURES",
-    "Config",
-    "DivergenceError",
-    "Interrupted",
-    "LostProcessError",
-    "METRICS",
-    "Metric",
-    "ModelConfig",
-    "OptimizerConfig",
-    "Progress",
-    "Reporter",
-    "Run",
-    "SCHEDULES",
-    "TrainingConfig",
-    "default_config",
-    "train",
-    "train_on",
-]
+    "ARCHITECTURES", "Config", "DivergenceError", "Interrupted", "LostProcessError", "METRICS",
+    "Metric", "ModelConfig", "OptimizerConfig", "Progress", "Reporter", "Run", "SCHEDULES",
+    "TrainingConfig", "default_config", "train", "train_on",
+]  # fmt: skip

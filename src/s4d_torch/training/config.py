@@ -1,7 +1,5 @@
 """What decides a run: task, data, model, method and training, as plain data."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -175,7 +173,7 @@ class Config:
         return described
 
     @staticmethod
-    def from_json(described: Mapping[str, Any]) -> Config:
+    def from_json(described: Mapping[str, Any]) -> "Config":
         """A config as :meth:`to_json` gave it."""
         task = TASKS[described["task"]]
         parts = {"data": task.options, **PARTS}

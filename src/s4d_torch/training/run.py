@@ -1,7 +1,5 @@
 """Train a task from beginning to end, and use what came of it."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -52,7 +50,7 @@ class Run:
     folder: Path | None = None
 
     @staticmethod
-    def load(folder: str | os.PathLike[str]) -> Run:
+    def load(folder: str | os.PathLike[str]) -> "Run":
         """A run that was trained before; it need not be finished, only have had a first epoch."""
         where = RunFolder(folder)
         config, signature = where.config(), where.signature()

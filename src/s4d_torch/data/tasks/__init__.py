@@ -15,13 +15,7 @@ from s4d_torch.data.tasks.pathfinder import load_pathfinder, load_pathx
 from s4d_torch.data.tasks.speech import load_speech
 from s4d_torch.data.tasks.symbols import QUANTIZATIONS, load_fsdd_audio, load_mnist_pixels
 
-__all__ = [
-    "load_bidmc",
-    "load_cifar",
-    "load_digits",
-    "load_fsdd",
-    "load_fsdd_audio",
-    "load_listops",
-]
+__all__ = ["load_bidmc", "load_cifar", "load_digits", "load_fsdd"]
+__all__ += ["load_fsdd_audio", "load_listops"]
 __all__ += ["load_mnist", "load_mnist_pixels", "load_pathfinder", "load_pathx", "load_pmnist"]
 __all__ += ["load_retrieval", "load_speech", "load_text", "QUANTIZATIONS"]

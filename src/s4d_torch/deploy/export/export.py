@@ -88,7 +88,8 @@ def export_model(
     signature = dataset.signature if signature is None and dataset is not None else signature
     with folder_in_place_of(target, prefix=".export-") as place:
         _write(kind, plan, place)
-        checked = _check(kind, plan, shown, place, rate, signature)
+        length = None if signature is None else signature.length
+        checked = _check(kind, plan, shown, place, rate, length)
         facts = {
             "format": "s4d_torch.export",
             "format_version": FORMAT_VERSION,
@@ -116,16 +117,11 @@ def export_model(
 
 
 def _check(
-    kind: Format,
-    plan: ModelPlan,
-    model: SequenceModel,
-    place: Path,
-    rate: float,
-    signature: Signature | None,
+    kind: Format, plan: ModelPlan, model: SequenceModel, place: Path, rate: float, length: Any
 ) -> Any:
     """What the files answer, beside the model."""
     sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
-    length, optional = None if signature is None else signature.length, kind.lengths_optional
+    optional = kind.lengths_optional
     checked = {"sequence": check.check_sequence(sequence, model, plan, rate, length, optional)}
     if plan.causal:
         step = kind.load_step(place / f"step{kind.suffix}")

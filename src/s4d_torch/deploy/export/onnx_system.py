@@ -4,8 +4,6 @@ Complex numbers are neighbours ``(re, im)`` in a real vector, as in the states o
 ``a s`` is ``re(a) s + im(a) i s``, where ``i s`` swaps neighbours and changes a sign.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -65,7 +63,7 @@ def look_ahead(g: Graph, plan: SystemPlan, x: Value, rows: Value) -> Value:
     return flip(sequence(g, plan, late, rows))
 
 
-def _chunk_to_chunk(g: Graph, plan: SystemPlan, factor: Factor) -> Graph:
+def _chunk_to_chunk(g: Graph, plan: SystemPlan, factor: "Factor") -> Graph:
     """The state at the start of each chunk, from what each adds to it."""
     body, shape = g.body("chunks"), ["rows", *plan.output.shape]
     state, more = (body.input(f"{body.scope}{name}", "float32", shape) for name in ("s", "more"))

@@ -3,8 +3,6 @@
 A foreign state dict is taken tensor by tensor: every key is used, or named in an error.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -73,7 +71,7 @@ class Weights:
         self.tensors, self.prefix = tensors, prefix
         self._taken: set[str] = set()
 
-    def under(self, prefix: str) -> Weights:
+    def under(self, prefix: str) -> "Weights":
         """A view of the keys that go on with ``prefix``."""
         view = Weights(self.tensors, self.prefix + prefix)
         view._taken = self._taken

@@ -13,14 +13,9 @@ from s4d_torch.nn.baselines.recurrent import RecurrentModel
 from s4d_torch.nn.pretrained import CONFIG, Pretrained
 
 __all__ = [
-    "MODELS",
-    "Baseline",
-    "RecurrentModel",
-    "TransformerModel",
-    "ConvNet",
-    "ResNet",
+    "MODELS", "Baseline", "RecurrentModel", "TransformerModel", "ConvNet", "ResNet",
     "load_model",
-]
+]  # fmt: skip
 
 
 def load_model(folder: str | os.PathLike[str], **options: Any) -> Pretrained:

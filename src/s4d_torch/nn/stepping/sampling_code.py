@@ -19,19 +19,9 @@ def make_sample(version: int) -> Callable[..., bool]:
 
     @entry
     def sample(
-        plan: Array,
-        clock: Array,
-        weights: Array,
-        cells: Array,
-        modes: Array,
-        pool: Array,
-        ring: Array,
-        scores: Array,
-        temperature: float,
-        top_k: int,
-        draws: Array,
-        chosen: Array,
-    ) -> bool:
+        plan: Array, clock: Array, weights: Array, cells: Array, modes: Array, pool: Array,
+        ring: Array, scores: Array, temperature: float, top_k: int, draws: Array, chosen: Array,
+    ) -> bool:  # fmt: skip
         """draws (steps, batch), uniform in [0, 1) -> chosen (steps, batch), the symbols.
 
         scores (batch, symbols) are those of the next symbol, before and after; for the arguments

@@ -49,17 +49,9 @@ def make_run(version: int) -> Callable[..., bool]:
 
     @entry
     def run(
-        plan: Array,
-        clock: Array,
-        weights: Array,
-        cells: Array,
-        modes: Array,
-        pool: Array,
-        ring: Array,
-        u: Array,
-        tokens: Array,
-        y: Array,
-    ) -> bool:
+        plan: Array, clock: Array, weights: Array, cells: Array, modes: Array, pool: Array,
+        ring: Array, u: Array, tokens: Array, y: Array,
+    ) -> bool:  # fmt: skip
         """u (steps * rows, d_input), or tokens (steps * rows,) -> y (steps * batch, d_output).
 
         rows = batch * towers. ``weights`` is flat, in the order of use; for cells and modes see
@@ -106,19 +98,9 @@ def encode(plan: Array, weights: Array, u: Array, tokens: Array, first: int, x: 
 
 @compiled
 def forward(
-    plan: Array,
-    clock: Array,
-    weights: Array,
-    place: int,
-    cells: Array,
-    modes: Array,
-    pool: Array,
-    ring: Array,
-    x: Array,
-    narrow: Array,
-    wide: Array,
-    y: Array,
-) -> None:
+    plan: Array, clock: Array, weights: Array, place: int, cells: Array, modes: Array,
+    pool: Array, ring: Array, x: Array, narrow: Array, wide: Array, y: Array,
+) -> None:  # fmt: skip
     """One encoded sample, x (rows, d_model), through all layers to its answers in y; spoils x."""
     rows, width = x.shape
     for layer in range(cells.shape[0]):
@@ -140,15 +122,9 @@ def forward(
 
 @compiled
 def block(
-    plan: Array,
-    time: int,
-    weights: Array,
-    place: int,
-    ring: Array,
-    x: Array,
-    narrow: Array,
+    plan: Array, time: int, weights: Array, place: int, ring: Array, x: Array, narrow: Array,
     wide: Array,
-) -> int:
+) -> int:  # fmt: skip
     """A residual block on x, in place; returns where the weights of the next one begin."""
     width, lanes, K = plan[WIDTH], ring.shape[3], plan[BLOCK]
     scale, shift = weights[place : place + width], weights[place + width : place + 2 * width]

@@ -1,7 +1,5 @@
 """One experiment: a config, what is measured besides its test score, and the result as JSON."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
@@ -43,10 +41,10 @@ class Experiment:
         return {"config": self.config.to_json(), "measures": list(self.measures)}
 
     @staticmethod
-    def from_json(described: Mapping[str, Any]) -> Experiment:
+    def from_json(described: Mapping[str, Any]) -> "Experiment":
         return Experiment(Config.from_json(described["config"]), tuple(described["measures"]))
 
-    def failed(self, results: Path, error: str) -> Result:
+    def failed(self, results: Path, error: str) -> "Result":
         """Keep an error as the result."""
         result = Result(self.key, self.config.to_json(), error=error)
         write_result(results, result)

@@ -4,8 +4,6 @@ Each is started afresh ("spawn") with its share of the cores, in a process group
 in a terminal reaches the grid alone, which then asks each worker once to save and stop.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal
@@ -114,7 +112,7 @@ class Pool:
         free = self.memory + spare - sum(worker.memory for worker in self.workers)
         return next((job for job in self.queue if job.memory <= free), None)
 
-    def _assign(self, worker: Worker, job: Job) -> None:
+    def _assign(self, worker: "Worker", job: Job) -> None:
         self.queue.remove(job)
         worker.take(job)
         self.watch.started(job.experiment.key, worker.process.pid)
@@ -128,7 +126,7 @@ class Pool:
         for worker in {by_source[source] for source in wait(list(by_source))}:
             self._receive(worker)
 
-    def _receive(self, worker: Worker) -> None:
+    def _receive(self, worker: "Worker") -> None:
         """Everything that a worker has to say, its death included."""
         try:
             while worker.pipe.poll():
@@ -145,7 +143,7 @@ class Pool:
         if not worker.process.is_alive() and not worker.pipe.poll():
             self._replace_dead(worker)
 
-    def _conclude(self, worker: Worker, what: str, content: str) -> None:
+    def _conclude(self, worker: "Worker", what: str, content: str) -> None:
         job, worker.job = worker.job, None
         assert job is not None
         key = job.experiment.key
@@ -158,7 +156,7 @@ class Pool:
         else:
             self.watch.ended(result)
 
-    def _replace_dead(self, worker: Worker) -> None:
+    def _replace_dead(self, worker: "Worker") -> None:
         """A worker is gone; its job is tried once more, with more room."""
         worker.end()
         self.workers.remove(worker)
@@ -196,7 +194,7 @@ class Pool:
             for worker in self.workers:
                 worker.process.kill()
 
-    def _collect_last(self, worker: Worker) -> None:
+    def _collect_last(self, worker: "Worker") -> None:
         """What a worker that was asked to stop has finished after all."""
         with suppress(EOFError, OSError):
             while worker.job is not None and worker.pipe.poll():

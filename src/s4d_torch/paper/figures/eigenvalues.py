@@ -1,7 +1,5 @@
 """Scaling laws of the eigenvalues: the paper's figure of Im(A) for all diagonal starts."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +26,7 @@ LABELS = {
 
 
 @FIGURES.register("eigenvalues")
-def eigenvalues() -> Figure:
+def eigenvalues() -> "Figure":
     """Imaginary parts of A for N = 256: (a) the laws, (b) where their modes lie.
 
     S4D-Inv follows S4D-LegS; Inv2 and Quad reach the same largest frequency with another spread;
@@ -48,7 +46,7 @@ def eigenvalues() -> Figure:
     return figure
 
 
-def _draw_laws(axes: Axes, imag: dict[str, Tensor]) -> None:
+def _draw_laws(axes: "Axes", imag: dict[str, Tensor]) -> None:
     for init, values in imag.items():
         shown = values > 0
         x = (torch.arange(D_STATE // 2) + 0.5)[shown]
@@ -63,7 +61,7 @@ def _draw_laws(axes: Axes, imag: dict[str, Tensor]) -> None:
     axes.grid(color=FAINT, alpha=0.2, linewidth=0.5)
 
 
-def _draw_modes(axes: Axes, imag: dict[str, Tensor]) -> None:
+def _draw_modes(axes: "Axes", imag: dict[str, Tensor]) -> None:
     """A stroke for each mode, on the axis of frequency."""
     rows = range(len(imag) - 1, -1, -1)
     for row, (init, values) in zip(rows, imag.items(), strict=True):

@@ -1,7 +1,5 @@
 """LegS against S4D-LegS: the paper's figure of the basis, and the sense in which it converges."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -25,7 +23,7 @@ PANELS = (
 
 
 @style.FIGURES.register("legs")
-def legs() -> Figure:
+def legs() -> "Figure":
     """The basis of LegS (a), and of its normal part with B/2 (b, c, d), at a step of 0.005.
 
     Below each is the difference from LegS. Under ZOH it shrinks with N but stays noisy; the
@@ -61,7 +59,7 @@ def legs() -> Figure:
     return figure
 
 
-def _draw_functions(axes: Axes, t: Tensor, curves: Tensor) -> None:
+def _draw_functions(axes: "Axes", t: Tensor, curves: Tensor) -> None:
     axes.axhline(0, color=style.FAINT, lw=0.5, zorder=0)
     for n, (curve, color, dash) in enumerate(zip(curves, style.SERIES, style.DASHES, strict=True)):
         axes.plot(t, curve, color=color, ls=dash, lw=1.0, label=f"$n={n}$", zorder=3 - 0.1 * n)
@@ -72,7 +70,7 @@ COARSE, GROUP = 0.01, 8
 
 
 @style.FIGURES.register("convergence")
-def convergence() -> Figure:
+def convergence() -> "Figure":
     """In which sense S4D-LegS approaches LegS, for n = 0 (not in the paper).
 
     (a) RMS error on 0.02 < t < 4: none of it goes away pointwise, all of it in the mean over a

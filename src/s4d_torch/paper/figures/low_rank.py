@@ -1,7 +1,5 @@
 """What low-rank terms do elsewhere: random ones added to LegS, and FouT's own taken away."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -26,7 +24,7 @@ FAR = 40.0  # nothing beyond is drawn
 
 
 @FIGURES.register("perturbation")
-def perturbation() -> Figure:
+def perturbation() -> "Figure":
     """The basis of (A + P P^T, B) for LegS and a random P of deviation sigma; LegS itself in grey.
 
     N = 256. The draw shown has the median error of nine at sigma = 0.4. The P of the normal part
@@ -74,7 +72,7 @@ WAVES |= {4: "$\\cos\\,2\\pi t$", 5: "$\\sin\\,2\\pi t$"}
 
 
 @FIGURES.register("fout")
-def fout() -> Figure:
+def fout() -> "Figure":
     """The basis of FouT (a), a Fourier series on a window of length 2, and of its normal part (b).
 
     Without the low-rank term the real part of A is 0: the same waves, twice as high, and for ever.
@@ -99,7 +97,7 @@ def fout() -> Figure:
     return figure
 
 
-def _draw_functions(axes: Axes, t: Tensor, curves: Tensor, labels: Sequence[str]) -> None:
+def _draw_functions(axes: "Axes", t: Tensor, curves: Tensor, labels: Sequence[str]) -> None:
     axes.axhline(0, color=FAINT, lw=0.5, zorder=0)
     for curve, color, dash, label in zip(curves, SERIES, DASHES, labels, strict=True):
         seen = torch.where(curve.abs() < FAR, curve, torch.nan)

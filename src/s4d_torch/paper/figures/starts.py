@@ -1,7 +1,5 @@
 """Basis functions and kernels of the diagonal starts (the right half of the paper's Figure 1)."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +18,7 @@ TIMESTEPS = {0.002: style.BLUE, 0.008: style.ORANGE, 0.032: style.GREEN}
 
 
 @style.FIGURES.register("kernels")
-def kernels() -> Figure:
+def kernels() -> "Figure":
     """Basis functions (above) and kernels (below) of the diagonal starts LegS, Inv and Lin."""
     figure = style.page(5.6, width=10, hspace=0.06, wspace=0.04)
     above, below = figure.subplots(2, len(PROPOSED), sharex="row", sharey="row")
@@ -34,7 +32,7 @@ def kernels() -> Figure:
     return figure
 
 
-def _draw_basis(axes: Axes, init: str) -> None:
+def _draw_basis(axes: "Axes", init: str) -> None:
     """The slowest modes, inside the envelope that Re(A) = -1/2 gives to all of them."""
     t = torch.linspace(0, 5, 501, dtype=torch.float64)
     _draw_envelope(axes, t)
@@ -45,7 +43,7 @@ def _draw_basis(axes: Axes, init: str) -> None:
     axes.legend(loc="upper right", labelspacing=0.25, handlelength=1.6)
 
 
-def _draw_envelope(axes: Axes, t: torch.Tensor) -> None:
+def _draw_envelope(axes: "Axes", t: torch.Tensor) -> None:
     envelope = torch.exp(-t / 2)
     axes.fill_between(t, -envelope, envelope, color=style.FAINT, alpha=0.12, linewidth=0)
     for sign, label in ((1, "$\\pm e^{-t/2}$"), (-1, None)):
@@ -62,7 +60,7 @@ def _slowest_modes(init: str, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     return A[:4], basis(A[:4], B[:4], t).real
 
 
-def _draw_kernels(axes: Axes, init: str) -> None:
+def _draw_kernels(axes: "Axes", init: str) -> None:
     """One random C at three step sizes: dt stretches the same kernel over more or fewer samples."""
     apart = 60.0
     for row, (dt, color) in enumerate(TIMESTEPS.items()):
@@ -84,7 +82,7 @@ STEP = 0.01
 
 
 @style.FIGURES.register("starts")
-def starts() -> Figure:
+def starts() -> "Figure":
     """All diagonal starts of the paper: four basis functions, the slowest, and a kernel of each.
 
     N = 64, B = 1, the bilinear rule at a step of 0.01, a random C. The real part -1/2 of the first

@@ -16,17 +16,9 @@ CODE = f"{__package__}.kernel_code"
 
 
 def stored_kernel(
-    codes: tuple[int, int],
-    rate: float,
-    length: int,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-    *,
-    pairs: bool,
-) -> Tensor:
+    codes: tuple[int, int], rate: float, length: int, decay: Tensor, frequency: Tensor,
+    B: Tensor, C: Tensor, log_dt: Tensor, *, pairs: bool,
+) -> Tensor:  # fmt: skip
     """What ``kernel.vandermonde`` gives, in float32; C (..., H, modes, 2).
 
     ``codes`` are the numbers of the discretisation and the constraint; decay, frequency
@@ -40,15 +32,9 @@ def stored_kernel(
 
 @torch.library.custom_op("s4d_torch::kernel", mutates_args=())
 def _kernel(
-    options: list[int],
-    rate: float,
-    length: int,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-) -> Tensor:
+    options: list[int], rate: float, length: int, decay: Tensor, frequency: Tensor, B: Tensor,
+    C: Tensor, log_dt: Tensor,
+) -> Tensor:  # fmt: skip
     stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt)]
     K = C.new_empty(*C.shape[:2], length)
     run = compiled_module(CODE).kernel_forward
@@ -65,15 +51,9 @@ def _(options: list[int], rate: float, length: int, *stored: Tensor) -> Tensor:
 
 @torch.library.custom_op("s4d_torch::kernel_backward", mutates_args=())
 def _kernel_backward(
-    grad: Tensor,
-    options: list[int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    grad: Tensor, options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor,
+    C: Tensor, log_dt: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt)]
     grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored]
     run = compiled_module(CODE).kernel_backward

@@ -158,15 +158,9 @@ def _start(state: Tensor, tables: ScanTables, dtype: torch.dtype) -> Tensor:
 
 @torch.library.custom_op("s4d_torch::scan", mutates_args=())
 def _scan(
-    u: Tensor,
-    tables: Tensor,
-    kernel: Tensor,
-    drift: Tensor,
-    carry: Tensor,
-    start: Tensor,
-    stops: Tensor,
-    ahead: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, carry: Tensor, start: Tensor,
+    stops: Tensor, ahead: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
     y, end = in_large_pages(torch.empty_like(u)), torch.empty_like(start)
     kept = in_large_pages(_empty_kept(u, start))
@@ -184,16 +178,9 @@ def _(u: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("s4d_torch::scan_backward", mutates_args=())
 def _scan_backward(
-    grad_y: Tensor,
-    grad_end: Tensor,
-    u: Tensor,
-    tables: Tensor,
-    kernel: Tensor,
-    drift: Tensor,
-    stops: Tensor,
-    kept: Tensor,
-    ahead: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_y: Tensor, grad_end: Tensor, u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor,
+    stops: Tensor, kept: Tensor, ahead: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     grad_u, grad_start = in_large_pages(torch.empty_like(u)), torch.empty_like(kept[:, :, 0])
     batch = u.shape[0]
     grad_tables = tables.new_empty(batch, *tables.shape, dtype=torch.float64)
@@ -255,17 +242,9 @@ def _share_scan(
 
 
 def stored_tables(
-    codes: tuple[int, int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-    D: Tensor,
-    *,
-    pairs: bool,
-) -> ScanTables:
+    codes: tuple[int, int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor,
+    log_dt: Tensor, D: Tensor, *, pairs: bool,
+) -> ScanTables:  # fmt: skip
     """What :func:`make_tables` gives, from the parameters as a module stores them.
 
     ``codes`` are the numbers of the discretisation and the constraint; decay, frequency
@@ -277,15 +256,9 @@ def stored_tables(
 
 @torch.library.custom_op("s4d_torch::scan_tables", mutates_args=())
 def _tables(
-    options: list[int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
-    D: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor,
+    log_dt: Tensor, D: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt, D)]
     made = _empty_tables(decay, log_dt)
     run = compiled_module(f"{__package__}.tables_code").tables_forward
@@ -300,18 +273,10 @@ def _(options: list[int], rate: float, decay: Tensor, *stored: Tensor) -> Tables
 
 @torch.library.custom_op("s4d_torch::scan_tables_backward", mutates_args=())
 def _tables_backward(
-    grad_tables: Tensor,
-    grad_kernel: Tensor,
-    grad_powers: Tensor,
-    options: list[int],
-    rate: float,
-    decay: Tensor,
-    frequency: Tensor,
-    B: Tensor,
-    C: Tensor,
-    log_dt: Tensor,
+    grad_tables: Tensor, grad_kernel: Tensor, grad_powers: Tensor, options: list[int],
+    rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor, log_dt: Tensor,
     D: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt, D)]
     grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored[:5]]
     given = [x.contiguous() for x in (grad_tables, grad_kernel, grad_powers)]
