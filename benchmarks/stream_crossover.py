@@ -6,8 +6,8 @@ Prints the table of docs/streaming.md.
 from collections.abc import Iterator
 
 from s4d_torch import SequenceModel, Stream
+from s4d_torch.deploy.stream.live import NEVER, push_seconds, sample_chunk
 from s4d_torch.deploy.stream.runner import usual_crossover
-from s4d_torch.deploy.stream.stream import NEVER, push_seconds, sample_chunk
 
 LENGTHS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096)
 SIZES = (  # method, layers, d_model, d_state

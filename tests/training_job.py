@@ -27,8 +27,8 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Kind, Sequences, Signature, Split
 from s4d_torch.training import Config, default_config, train_on
-from s4d_torch.training.checkpoint_store import FolderStore
 from s4d_torch.training.loop import Trainer
+from s4d_torch.training.saved.store import FolderStore
 
 UNWRITTEN = 10  # bytes at the end of a file that a killed process had not written yet
 TIME_LIMIT = 60.0  # seconds for a job; one that takes longer hangs

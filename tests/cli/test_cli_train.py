@@ -17,7 +17,8 @@ import torch
 from rich.console import Console
 
 from s4d_torch import METHODS, Method
-from s4d_torch.cli import display, main
+from s4d_torch.cli import main
+from s4d_torch.cli.common import display
 from s4d_torch.cli.common.parsing import explanations, take_positional, value_of
 from s4d_torch.cli.train import SHORT, Train
 from s4d_torch.data import TASKS

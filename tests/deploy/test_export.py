@@ -21,7 +21,7 @@ from s4d_torch.cli import main
 from s4d_torch.data import Dataset, Signature, Split
 from s4d_torch.data.dataset import Sequences
 from s4d_torch.deploy import Exported, ExportMismatchError, export_model, quantized
-from s4d_torch.deploy.export import export
+from s4d_torch.deploy.export import exporter
 from s4d_torch.deploy.export.quantize import quantized_plan
 from s4d_torch.deploy.export.torch_model import ExportedStep
 from s4d_torch.nn.baselines import ConvNet
@@ -136,7 +136,7 @@ def test_an_archive_holds_no_paths_of_its_maker(archive: Exported) -> None:
             everything = b"".join(content.read(name) for name in content.namelist())
         assert b"torch_model" not in everything
         assert b"s4d_torch" not in everything
-        assert str(Path(export.__file__).parent).encode() not in everything
+        assert str(Path(exporter.__file__).parent).encode() not in everything
 
 
 @torch.no_grad()
@@ -196,14 +196,14 @@ def test_a_regression_is_told_its_unit(tmp_path: Path) -> None:
 
 
 def spoiled(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
-    made = export.make_plan
+    made = exporter.make_plan
 
     def wrong(*arguments: Any, **options: Any) -> Any:
         plan = made(*arguments, **options)
         (last,) = plan.decoder
         return replace(plan, decoder=(replace(last, bias=last.bias + by),))
 
-    monkeypatch.setattr(export, "make_plan", wrong)
+    monkeypatch.setattr(exporter, "make_plan", wrong)
 
 
 @pytest.mark.parametrize("by", [0.01, float("nan")])

@@ -14,8 +14,8 @@ from torch import Tensor
 from s4d_torch import S4D, SequenceModel
 from s4d_torch.deploy import Stream, Streams
 from s4d_torch.deploy.stream import crossover_of
+from s4d_torch.deploy.stream import live as stream_module
 from s4d_torch.deploy.stream import runner as runner
-from s4d_torch.deploy.stream import stream as stream_module
 from s4d_torch.nn.baselines import RecurrentModel
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}

@@ -17,7 +17,7 @@ from s4d_torch.nn.baselines import (
     TransformerModel,
     load_model,
 )
-from s4d_torch.nn.baselines.convolution import averages
+from s4d_torch.nn.baselines.convnet import averages
 from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.training.build import ARCHITECTURES, build_model
 from s4d_torch.training.config import Config, ModelConfig

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from torch.optim import AdamW
 
 from s4d_torch.training import Run, train_on
-from s4d_torch.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from s4d_torch.training.optimizer import optimizer_tensors, restore_optimizer
-from s4d_torch.training.run_folder import OtherConfigError, RunFolder
+from s4d_torch.training.saved.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from s4d_torch.training.saved.run_folder import OtherConfigError, RunFolder
 from training_job import small_config, small_data
 
 CONFIG = small_config(training={"epochs": 2, "batch_size": 20})

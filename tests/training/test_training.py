@@ -29,10 +29,10 @@ from s4d_torch.training import (
 )
 from s4d_torch.training.batches import feed
 from s4d_torch.training.build import build_model
-from s4d_torch.training.checkpoint_store import MemoryStore
 from s4d_torch.training.distributed import Processes
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.run import predict_sequences
+from s4d_torch.training.saved.store import MemoryStore
 from training_job import small_config, small_data
 
 CPU = torch.device("cpu")

@@ -5,10 +5,10 @@ Contenders (:mod:`.contenders`, :mod:`.models`; the alternatives in :mod:`.peers
 judges it against the targets (:mod:`.targets`).
 """
 
+from s4d_torch.bench.goals import TARGETS, judge
 from s4d_torch.bench.machine_facts import machine
 from s4d_torch.bench.measure import Case, Contender, Measurement, NotAvailable, Stopwatch, threads
 from s4d_torch.bench.report import BenchReport
-from s4d_torch.bench.targets import TARGETS, judge
 from s4d_torch.bench.works import QUICK, WORKS, Sizes, run_works
 
 __all__ = ["Case", "Contender", "Measurement", "NotAvailable", "Stopwatch", "threads", "machine"]

@@ -11,7 +11,7 @@ import torch
 
 from s4d_torch.bench.measure import call_seconds, memory_of_system
 from s4d_torch.paper.experiments.local_workers import count_cores
-from s4d_torch.training.run_folder import environment
+from s4d_torch.training.saved.run_folder import environment
 
 
 def machine() -> dict[str, Any]:

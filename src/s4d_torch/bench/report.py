@@ -12,9 +12,9 @@ from rich.text import Text
 
 from s4d_torch.bench import plot
 from s4d_torch.bench.contenders import ABSENT, OURS
+from s4d_torch.bench.goals import TargetResult, judge
 from s4d_torch.bench.measure import Measurement
 from s4d_torch.bench.models import COMPILED, STREAM
-from s4d_torch.bench.targets import TargetResult, judge
 
 SCHEMA = 1
 PICTURE = "performance.png"

@@ -8,7 +8,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from s4d_torch.cli.display import plain_table, say
+from s4d_torch.cli.common.display import plain_table, say
 from s4d_torch.deploy.official import ModelOptions, convert_file
 
 

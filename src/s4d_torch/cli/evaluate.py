@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from s4d_torch.cli.common import options
+from s4d_torch.cli.common.display import as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, RunPath, Switch, shown
 from s4d_torch.cli.common.parsing import parse, take_positional, value_of
-from s4d_torch.cli.display import as_json, plain_table, say
 from s4d_torch.data import Dataset
 from s4d_torch.data.tasks.symbols import counted_bits
 from s4d_torch.deploy.inference import confusion_matrix, fit_dataset, predict_splits, relative_rate
@@ -20,7 +20,7 @@ from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.describe import plural
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import score
-from s4d_torch.training.run_folder import RunFolder
+from s4d_torch.training.saved.run_folder import RunFolder
 
 MOST_CLASSES = 12  # of which a table shows what was taken for what
 

@@ -8,9 +8,9 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._files import write_atomically
+from s4d_torch.cli.common.display import say
 from s4d_torch.cli.common.options import Switch, shown
 from s4d_torch.cli.common.parsing import UsageError, misuse
-from s4d_torch.cli.display import say
 from s4d_torch.explore.interactive import as_strict_json, describe_run, explore_page
 from s4d_torch.training import Run
 

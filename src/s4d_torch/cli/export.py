@@ -9,17 +9,17 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._registry import unknown
+from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError
-from s4d_torch.cli.display import as_json, say
 from s4d_torch.data import Dataset, Signature
-from s4d_torch.deploy.export.export import TOLERANCE, Exported, export_model
+from s4d_torch.deploy.export.exporter import TOLERANCE, Exported, export_model
 from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.training import Run
-from s4d_torch.training.run_folder import CONFIG as RUN_CONFIG
+from s4d_torch.training.saved.run_folder import CONFIG as RUN_CONFIG
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
+from s4d_torch.cli.common.display import amount, as_json, plain_table, say
 from s4d_torch.cli.common.options import RunPath, Switch, shown
 from s4d_torch.cli.common.parsing import UsageError
-from s4d_torch.cli.display import amount, as_json, plain_table, say
 from s4d_torch.explore.timescales import QUANTILES, Layers, layer_timescales, save_timescales
 from s4d_torch.paper.figures import FORMATS
 from s4d_torch.training import METRICS, Run
@@ -22,7 +22,7 @@ from s4d_torch.training.describe import (
     parameters_by_kind,
     plural,
 )
-from s4d_torch.training.run_folder import ENVIRONMENT
+from s4d_torch.training.saved.run_folder import ENVIRONMENT
 
 WIDTH = 7
 MEASURES = ("dt", "time_constant", "frequency")

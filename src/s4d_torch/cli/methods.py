@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from s4d_torch.cli.display import plain_table
+from s4d_torch.cli.common.display import plain_table
 from s4d_torch.nn.method import METHODS, STRUCTURES
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from s4d_torch._progress import duration
+from s4d_torch.cli.common.display import plain_table, say
 from s4d_torch.cli.common.parsing import UsageError, misuse
-from s4d_torch.cli.display import plain_table, say
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import Claim, Finding, judge

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.options import Device, RunPath, Switch, check_options, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError
-from s4d_torch.cli.display import as_json, say
 from s4d_torch.data import TASKS
 from s4d_torch.data.user_files import Item, read_items
 from s4d_torch.deploy import inference

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.options import RunPath, Switch, check_options, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
-from s4d_torch.cli.display import as_json, say
 from s4d_torch.cli.predict import load_predictor
 from s4d_torch.deploy.inference import describe_rate, relative_rate, runner_up
+from s4d_torch.deploy.stream.live import Stream as LiveStream
 from s4d_torch.deploy.stream.session import StreamSession
 from s4d_torch.deploy.stream.sources import ChunkSource, Format, sound_file, standard_input
-from s4d_torch.deploy.stream.stream import Stream as LiveStream
 from s4d_torch.training import Run
 
 

@@ -11,11 +11,10 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from s4d_torch.cli import display
-from s4d_torch.cli.common import options, parsing
+from s4d_torch.cli.common import display, options, parsing
+from s4d_torch.cli.common.display import amount, as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, Switch, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process, misuse
-from s4d_torch.cli.display import amount, as_json, plain_table, say
 from s4d_torch.cli.tasks import tasks_list
 from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source
 from s4d_torch.nn.method import METHODS
@@ -26,7 +25,7 @@ from s4d_torch.training.describe import describe_data, describe_model, plural
 from s4d_torch.training.estimate import estimate_cost
 from s4d_torch.training.reporter import Reporter, Reporters
 from s4d_torch.training.run import default_folder, keep_freed_memory
-from s4d_torch.training.run_folder import RunFolder
+from s4d_torch.training.saved.run_folder import RunFolder
 
 if TYPE_CHECKING:
     Preset = str

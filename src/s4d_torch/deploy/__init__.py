@@ -11,12 +11,12 @@ from s4d_torch.deploy.official.weight_files import load_layer, read_official, sa
 from s4d_torch.deploy.stream import Stream, Streams
 
 if TYPE_CHECKING:
-    from s4d_torch.deploy.export.export import Exported, ExportMismatchError, export_model
+    from s4d_torch.deploy.export.exporter import Exported, ExportMismatchError, export_model
     from s4d_torch.deploy.export.quantize import quantized
     from s4d_torch.deploy.hub import HubSequenceModel, push_to_hub
 
 _LATER = {
-    "export.export": ("export_model", "Exported", "ExportMismatchError"),
+    "export.exporter": ("export_model", "Exported", "ExportMismatchError"),
     "export.quantize": ("quantized",),
     "hub": ("HubSequenceModel", "push_to_hub"),
 }

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from s4d_torch.data.dataset import Array, Kind
-from s4d_torch.estimators.base import BaseS4D
+from s4d_torch.estimators.estimator import BaseS4D
 from s4d_torch.training.config import Config
 
 

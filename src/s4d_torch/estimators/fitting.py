@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy, mse_loss
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.build import build_model
-from s4d_torch.training.checkpoint_store import MemoryStore
 from s4d_torch.training.config import Config, TrainingConfig
 from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.evaluation import Evaluation, predict
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.metrics import Metric
 from s4d_torch.training.reporter import Reporter
+from s4d_torch.training.saved.store import MemoryStore
 
 CPU = torch.device("cpu")
 SAMPLES_AT_ONCE = 1 << 17  # in a batch of a prediction: more are no faster, and take memory

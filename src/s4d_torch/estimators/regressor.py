@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array
 
 from s4d_torch.data.dataset import Array, Kind
-from s4d_torch.estimators.base import BaseS4D
+from s4d_torch.estimators.estimator import BaseS4D
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -236,7 +236,7 @@ def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
     space = ssm._state_space(rate)
     system: Any = space.system()
     kind: Literal["pairs", "real", "low rank"]
-    if space.P is not None:
+    if space.raw_P is not None:
         step = space.discrete_low_rank()
         kind, diagonal = "low rank", to_real(step.diagonal)
         left, right = to_real(step.left.mT).mT.contiguous(), readout(step.right) / 2

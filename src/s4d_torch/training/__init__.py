@@ -2,7 +2,7 @@
 
 ``config`` decides a run and ``build`` makes its model; ``loop`` trains it, with ``batches``,
 ``optimizer``, ``evaluation`` and ``divergence``; ``distributed`` is for many processes;
-``checkpoint``, ``checkpoint_store`` and ``run_folder`` keep it; ``run`` puts all together.
+``saved`` keeps it; ``run`` puts all together.
 """
 
 from s4d_torch._interruption import Interrupted

@@ -20,14 +20,14 @@ from s4d_torch.data.dataset import Dataset
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training import distributed, divergence
 from s4d_torch.training.batches import Order, Part, feed
-from s4d_torch.training.checkpoint import Checkpoint
-from s4d_torch.training.checkpoint_store import MemoryStore
 from s4d_torch.training.config import Config
 from s4d_torch.training.distributed import Processes
 from s4d_torch.training.evaluation import Evaluation, call, loss_sum, predict, score
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.optimizer import MovingAverage, Optimizer
 from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.saved.checkpoint import Checkpoint
+from s4d_torch.training.saved.store import MemoryStore
 
 PATIENCE = 20  # bad batches in a row that are skipped, if they are, before giving up
 

@@ -20,7 +20,6 @@ from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.build import build_model
-from s4d_torch.training.checkpoint_store import FolderStore, MemoryStore
 from s4d_torch.training.config import Config, default_config
 from s4d_torch.training.describe import count_parameters
 from s4d_torch.training.distributed import (
@@ -32,7 +31,8 @@ from s4d_torch.training.distributed import (
 from s4d_torch.training.evaluation import Evaluation, physical, predict, score
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.reporter import Reporter
-from s4d_torch.training.run_folder import RunFolder
+from s4d_torch.training.saved.run_folder import RunFolder
+from s4d_torch.training.saved.store import FolderStore, MemoryStore
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Trained models as files for other runtimes, each checked against its model before it is kept.
 
-``export`` writes a folder in one of ``formats``: ``onnx_*`` build graphs from the plan of a model,
+``exporter`` writes a folder in one of ``formats``: ``onnx_*`` build graphs from the plan of a model,
 ``torch_model`` traces the model itself.
 """
 
-from s4d_torch.deploy.export.export import Exported, ExportMismatchError, export_model
+from s4d_torch.deploy.export.exporter import Exported, ExportMismatchError, export_model
 from s4d_torch.deploy.export.formats import FORMATS, Format
 from s4d_torch.deploy.export.quantize import quantized
 

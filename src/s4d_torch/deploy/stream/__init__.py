@@ -4,6 +4,6 @@ A :class:`Stream` or many :class:`Streams` go through one runner (:mod:`.runner`
 (:mod:`.snapshots`); :mod:`.session` follows a source of samples (:mod:`.sources`) to its end.
 """
 
-from s4d_torch.deploy.stream.stream import Stream, Streams, crossover_of
+from s4d_torch.deploy.stream.live import Stream, Streams, crossover_of
 
 __all__ = ["Stream", "Streams", "crossover_of"]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.baselines.base import Baseline
+from s4d_torch.nn.baselines.baseline import Baseline
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.step import CompiledStep, compiles

@@ -13,8 +13,8 @@ from s4d_torch._interruption import interruptions
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.task import TASKS
 from s4d_torch.deploy.inference import labelled
+from s4d_torch.deploy.stream.live import Stream
 from s4d_torch.deploy.stream.sources import ChunkSource
-from s4d_torch.deploy.stream.stream import Stream
 from s4d_torch.training.evaluation import physical
 from s4d_torch.training.run import Run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from s4d_torch.nn.baselines.attention import TransformerModel
-from s4d_torch.nn.baselines.base import MODELS, Baseline
-from s4d_torch.nn.baselines.convolution import ConvNet, ResNet
+from s4d_torch.nn.baselines.baseline import MODELS, Baseline
+from s4d_torch.nn.baselines.convnet import ConvNet, ResNet
 from s4d_torch.nn.baselines.recurrent import RecurrentModel
 from s4d_torch.nn.pretrained import CONFIG, Pretrained
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.baselines.base import MODELS, Baseline, pool
+from s4d_torch.nn.baselines.baseline import MODELS, Baseline, pool
 from s4d_torch.nn.batch import mask
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from s4d_torch.nn.baselines.base import MODELS, Baseline, pool
+from s4d_torch.nn.baselines.baseline import MODELS, Baseline, pool
 
 
 @MODELS.register("RecurrentModel")

@@ -11,6 +11,7 @@ decided.
 
 import math
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -28,7 +29,7 @@ NOTHING = Verdict("not decided", "no results to compare")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairwise:
+class Pairwise(ABC):
     """Compares each pair of rows in each column; in those of trained models, unless told more."""
 
     datasets: tuple[str, ...] = ()
@@ -42,12 +43,13 @@ class Pairwise:
     everywhere: bool = False
     """on every dataset"""
 
+    @abstractmethod
     def supports(self, gain: Gain) -> bool:
-        raise NotImplementedError
+        """Whether one comparison speaks for the finding."""
 
+    @abstractmethod
     def contradicts(self, gain: Gain, noise: float) -> bool:
         """Beyond ``noise``, which is that of as many comparisons as there are."""
-        raise NotImplementedError
 
     def __call__(self, evidence: Evidence) -> Verdict:
         columns = evidence.columns(self.datasets, first_epoch=self.first_epoch)

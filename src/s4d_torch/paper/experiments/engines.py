@@ -18,7 +18,7 @@ from s4d_torch.data.folder import DataFolder
 from s4d_torch.paper.experiments.cost import needed_memory, too_large
 from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result, run_experiment
 from s4d_torch.paper.experiments.local_workers import Plan, Pool, interrupted
-from s4d_torch.training.run_folder import CONFIG
+from s4d_torch.training.saved.run_folder import CONFIG
 
 ENGINES_OF_GRID: Registry[Callable[[Plan], None]] = Registry("engine")
 

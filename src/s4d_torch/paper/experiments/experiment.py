@@ -17,7 +17,7 @@ from s4d_torch.data.folder import DataFolder
 from s4d_torch.training.config import Config
 from s4d_torch.training.reporter import Reporter
 from s4d_torch.training.run import Run, train
-from s4d_torch.training.run_folder import environment
+from s4d_torch.training.saved.run_folder import environment
 
 FORMAT = 1
 

@@ -43,7 +43,7 @@ def _probe_numba() -> bool:
     if not _INSTALLED:
         return False
     try:
-        for name in ("scan_code", "tables_code", "kernel_code", "direct_code"):
+        for name in ("scan_code", "tables_code", "vandermonde_code", "direct_code"):
             compiled_module(f"{__package__}.{name}")
     except Exception as error:  # a broken install, or no folder in which to keep compiled code
         LOG.warning("s4d_torch: plain torch takes over, numba does not work: %s", error)

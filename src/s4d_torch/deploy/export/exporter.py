@@ -117,7 +117,12 @@ def export_model(
 
 
 def _check(
-    kind: Format, plan: ModelPlan, model: SequenceModel, place: Path, rate: float, length: Any
+    kind: Format,
+    plan: ModelPlan,
+    model: SequenceModel,
+    place: Path,
+    rate: float,
+    length: int | None,
 ) -> Any:
     """What the files answer, beside the model."""
     sequence = kind.load_sequence(place / f"sequence{kind.suffix}")

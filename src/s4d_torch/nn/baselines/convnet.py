@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, max_pool1d, pad, relu
 
-from s4d_torch.nn.baselines.base import MODELS, Baseline, pool
+from s4d_torch.nn.baselines.baseline import MODELS, Baseline, pool
 from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.norm import SequenceBatchNorm
 

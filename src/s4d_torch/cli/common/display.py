@@ -15,7 +15,7 @@ from rich.table import Table
 from s4d_torch._progress import amount, clock, say
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reporter import Progress, Reporter
-from s4d_torch.training.run_folder import finite
+from s4d_torch.training.saved.run_folder import finite
 
 __all__ = ["Final", "Json", "Lines", "Live", "TensorBoard"]
 __all__ += ["amount", "as_json", "plain_table", "say"]

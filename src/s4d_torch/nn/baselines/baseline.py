@@ -1,5 +1,6 @@
 """What all baselines share: how they are called, how they end, how their weights are drawn."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ MODELS.register("SequenceModel", SequenceModel)
 POOLINGS = ("mean", "last")
 
 
-class Baseline(Pretrained):
+class Baseline(Pretrained, ABC):
     """What all baselines share: ``features`` of one sequence each, then a decoder.
 
     They are called as a :class:`SequenceModel` is. Padding does not change an output. ``towers=2``
@@ -48,9 +49,9 @@ class Baseline(Pretrained):
         make = nn.Embedding if self.config["encoder"] == "embedding" else self.signal_encoder
         self.encoder = make(self.config["d_input"], self.config["d_model"], **self.factory)
 
+    @abstractmethod
     def features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Encoded sequences (batch, length, d_model) -> (batch, features)."""
-        raise NotImplementedError
 
     def finish(self, features: int, generator: Generator | None) -> None:
         """Add the decoder, and draw all weights."""

@@ -24,8 +24,8 @@ from s4d_torch.data.store import signature_from
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
-from s4d_torch.training.checkpoint import newest_step
 from s4d_torch.training.config import Config, differences
+from s4d_torch.training.saved.checkpoint import newest_step
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
 METRICS, SUMMARY, BEST, LOCK = "metrics.csv", "summary.json", "best", ".lock"

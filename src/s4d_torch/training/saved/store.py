@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from s4d_torch.nn.pretrained import Pretrained
-from s4d_torch.training.checkpoint import (
+from s4d_torch.training.distributed import Processes, unsharded
+from s4d_torch.training.saved.checkpoint import (
     Checkpoint,
     newest_checkpoint,
     newest_step,
@@ -17,8 +18,7 @@ from s4d_torch.training.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from s4d_torch.training.distributed import Processes, unsharded
-from s4d_torch.training.run_folder import SUMMARY, RunFolder
+from s4d_torch.training.saved.run_folder import SUMMARY, RunFolder
 
 
 class MemoryStore:

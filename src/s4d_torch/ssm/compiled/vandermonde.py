@@ -12,7 +12,7 @@ from torch import Tensor
 from s4d_torch.ssm.compiled.runtime import compiled_module, share
 from s4d_torch.ssm.kernel import block_length
 
-CODE = f"{__package__}.kernel_code"
+CODE = f"{__package__}.vandermonde_code"
 
 
 def stored_kernel(

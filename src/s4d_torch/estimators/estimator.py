@@ -2,6 +2,7 @@
 
 import math
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
@@ -36,7 +37,7 @@ FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BaseS4D(BaseEstimator):  # type: ignore[misc]
+class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
     """An estimator around a :class:`~s4d_torch.SequenceModel` and the training loop."""
 
     n_layers: int = 3
@@ -62,9 +63,9 @@ class BaseS4D(BaseEstimator):  # type: ignore[misc]
     units_: Units = field(init=False)
     history_: list[dict[str, Any]] = field(init=False)
 
+    @abstractmethod
     def _targets(self, y: Array, goes_on: bool) -> tuple[Array, int]:
         """What the model is to learn, and how many outputs that needs."""
-        raise NotImplementedError
 
     def _class_weights(self, targets: Array) -> torch.Tensor | None:
         return None

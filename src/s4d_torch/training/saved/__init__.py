@@ -1,0 +1,1 @@
+"""What is kept of a run: checkpoints written whole, the best weights, the folder around them."""
