@@ -79,13 +79,16 @@ class Split:
 
     ``index`` picks a part of the stored rows without copying them. To generate, each symbol is the
     target of those before it, and ``targets`` only describe the sequences. ``grouped`` are those
-    in which sequences of a class or of a source stand together.
+    in which sequences of a class or of a source stand together. ``cases`` (n,) are the names of
+    the stored rows, ``groups`` (n,) what they come from (a speaker, a patient), where known.
     """
 
     inputs: tuple[Sequences, ...]
     targets: Array
     index: Array
     grouped: bool = False
+    cases: Array | None = None
+    groups: Array | None = None
 
     @staticmethod
     def whole(inputs: Sequences | tuple[Sequences, ...], targets: Array) -> Split:
@@ -148,6 +151,10 @@ class Signature:
     """samples per second, where time has a unit"""
     quantization: str = ""
     """what symbols stand for: a name in ``QUANTIZATIONS``"""
+    channels: tuple[str, ...] = ()
+    """names of the features, in the model's order; none where they have none"""
+    target: str = ""
+    """name of what is predicted"""
 
     @staticmethod
     def of_classes(

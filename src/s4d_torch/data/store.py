@@ -75,6 +75,8 @@ def write_dataset(dataset: Dataset, scratch: Scratch) -> None:
             "inputs": [[keep(tower.values), keep(tower.offsets)] for tower in split.inputs],
             "targets": keep(split.targets),
             "index": keep(split.index),
+            "cases": keep(split.cases),
+            "groups": keep(split.groups),
         }
         for name, split in dataset.splits.items()
     }
@@ -92,11 +94,16 @@ def read_dataset(place: Path) -> Dataset:
     def tower(values: str, offsets: str | None) -> Sequences:
         return Sequences(load(values), None if offsets is None else np.array(load(offsets)))
 
+    def names(file: str | None) -> Array | None:
+        return None if file is None else np.array(load(file))
+
     splits = {
         name: Split(
             tuple(tower(*each) for each in split["inputs"]),
             np.array(load(split["targets"])),
             np.array(load(split["index"])),
+            cases=names(split.get("cases")),
+            groups=names(split.get("groups")),
         )
         for name, split in described["splits"].items()
     }
