@@ -516,7 +516,7 @@ HEADER = "id,time,v,label\n"
         (HEADER + "a,0,1,x\na,1,2,x\nb,0,1,x\n", r":2: every target is 'x'"),
         (HEADER + "a,0,1,x\nb,0,1,y\n", "each of its 2 cases has a single row; expected one row"),
         (HEADER + "a,0,1,None\n", r"'label'\) is missing \('None'\); fill it, .* if it is a name"),
-        ("id;v;label\na;1,5;x\n", r":2: column 'v' has '1,5', .* expected a decimal point"),
+        ('id,v,label\na,"1,5",x\n', r":2: column 'v' has '1,5', .* expected a decimal point"),
         ("a,b,label\n", r":1: which column is the case\? None of a, b, label is named id, case"),
         ("id,b,c\n", r":1: which column is the target\?.* \(--data\.target\).* one row for each"),
         ("id,,label\na,1,x\n", r":1: no column is left for values"),

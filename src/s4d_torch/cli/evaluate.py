@@ -1,7 +1,7 @@
 """``s4d evaluate``: the scores of a trained run, on its own data or on other data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -62,6 +62,8 @@ class Evaluate:
         other = value_of("--task", others)
         if other and other != config.task:  # its own task goes with the options of the run
             task, data = options.task_and_options(other)
+            if task.name == config.task:
+                data = _read_alike(data, RunFolder(folder))
             training = replace(config.training, train_size=None, eval_size=None)
             config = replace(config, task=task.name, data=data, training=training)
         command, parts = parse(Evaluate, folder, others, {"data": config.data})
@@ -110,6 +112,15 @@ class Evaluate:
         if kind == "generation":  # what bits per symbol compare with
             found["counted_bits"] = [counted_bits(dataset, splits, order) for order in (0, 1)]
         return found
+
+
+def _read_alike(data: Any, run: RunFolder) -> Any:
+    """Options for other data of the run's own kind, which is read as in training."""
+    used: dict[str, Any] = {f.name: getattr(run.config().data, f.name) for f in fields(data)}
+    which = {name: getattr(data, name) for name in ("path", "targets", "problem") if name in used}
+    if "target" in used:
+        used["target"] = used["target"] or run.signature().target
+    return type(data)(**(used | which))
 
 
 def _show(found: Mapping[str, Any], console: Console) -> None:

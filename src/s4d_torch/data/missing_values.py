@@ -1,5 +1,6 @@
 """Numbers that cannot be used: missing ones (NaN), and those that float32 does not hold."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -34,3 +35,15 @@ def interpolate(series: Array) -> Array:
         if gap.any() and not gap.all():
             each[gap] = np.interp(time[gap], time[~gap], each[~gap])
     return filled
+
+
+def without_gaps(values: Array, where: str, channels: Sequence[str] = ()) -> Array:
+    """(time, channels) with straight lines over gaps; a channel without any value is an error."""
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return values
+    if (empty := gaps.all(0)).any():
+        channel = int(np.argmax(empty))
+        name = repr(channels[channel]) if channels else str(channel)
+        raise ValueError(f"{where} has no value at all in channel {name}; leave it out")
+    return interpolate(values.T).T

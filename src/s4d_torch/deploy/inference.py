@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.user_files import order_of
 from s4d_torch.training.describe import describe_signature
 from s4d_torch.training.evaluation import predict
 from s4d_torch.training.run import Run, predict_sequences
@@ -86,10 +88,14 @@ def predict_splits(
 def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dataset:
     """The dataset as a model reads it that was trained on data of another signature.
 
-    Classes are matched by their names. Values of the same reader are in the same unit and are
-    normalised as in training; those of another task by that task's own statistics.
+    Channels and classes are matched by their names, where both have them. Values of the same
+    reader are in the same unit and are normalised as in training; those of another task by that
+    task's own statistics.
     """
     found = dataset.signature
+    order = list(range(found.features))
+    if trained.channels and found.channels:
+        order = order_of(found.channels, trained.channels, "this data")
     if any(getattr(trained, name) != getattr(found, name) for name in FITTING):
         raise ValueError(
             f"this data does not fit the run: it was trained on {describe_signature(trained)}; "
@@ -97,7 +103,13 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
         )
     signature = replace(trained, length=found.length, sample_rate=found.sample_rate)
     if not same_unit:
-        signature = replace(signature, input_shift=found.input_shift, input_scale=found.input_scale)
+        shift, scale = (
+            tuple(each[i] for i in order) if len(each) == len(order) else each
+            for each in (found.input_shift, found.input_scale)
+        )
+        signature = replace(signature, input_shift=shift, input_scale=scale)
+    if order != sorted(order):
+        dataset = _reordered(dataset, order)
     if trained.kind != "classification":
         return replace(dataset, signature=signature)
     numbers = _class_numbers(trained, found)
@@ -106,6 +118,23 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
         for name, split in dataset.splits.items()
     }
     return Dataset(**splits, signature=signature)
+
+
+def _reordered(dataset: Dataset, order: Sequence[int]) -> Dataset:
+    """With the channels of its sequences in another order."""
+
+    @cache  # splits share arrays
+    def tower(values: int, offsets: int) -> Sequences:
+        return Sequences(arrays[values][..., order], arrays[offsets])
+
+    towers = [tower for split in dataset.splits.values() for tower in split.inputs]
+    arrays: Any = {id(each): each for t in towers for each in (t.values, t.offsets)}
+
+    def change(split: Split) -> Split:
+        inputs = tuple(tower(id(t.values), id(t.offsets)) for t in split.inputs)
+        return replace(split, inputs=inputs)
+
+    return dataset.mapped(change)
 
 
 def _class_numbers(trained: Signature, found: Signature) -> Array:

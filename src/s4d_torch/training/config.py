@@ -19,6 +19,11 @@ PRESETS = ("paper", "small")
 # Options that came later. At their defaults a config in JSON leaves them out, so that runs and
 # results from before they existed are still those of the same config.
 LATER = (("training", "rate_jitter"),)
+LATER_OF_DATA = {
+    "arrays": ("missing",),
+    "audio-folder": ("resample", "mono", "skip_bad"),
+    "table": ("layout", "missing"),
+}
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,8 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        for part, name in LATER:
+        of_data = [("data", name) for name in LATER_OF_DATA.get(self.task, ())]
+        for part, name in (*LATER, *of_data):
             if described[part][name] == getattr(type(getattr(self, part)), name):
                 del described[part][name]
         return described

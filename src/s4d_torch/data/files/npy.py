@@ -1,17 +1,23 @@
 """Arrays in ``.npy`` and ``.npz`` files, read a few rows at a time and never unpickled."""
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
+from rich.filesize import decimal
 
 from s4d_torch.data.dataset import Array
+from s4d_torch.data.files.archive import Limits
+from s4d_torch.data.missing_values import Missing
 
 BLOCK_BYTES = 1 << 24
+LONGEST_HEADER = 10_000  # bytes; numpy's own limit, which it looks at after reading
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 HOW_TO_SAVE = (
     "save names as text, y=np.array(names, dtype=str), and sequences of many lengths as one array, "
@@ -31,6 +37,11 @@ class StoredArray:
 
     def __str__(self) -> str:
         return f"{self.file}: {self.name} is {self.shape}"
+
+    @property
+    def nbytes(self) -> int:
+        """As it declares, whatever is there."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def kept_type(self) -> np.dtype[Any]:
@@ -59,14 +70,28 @@ def stored_arrays(file: Path) -> dict[str, StoredArray]:
                 return {file.stem: _described(file, file.stem, stream)}
         blocks = {}
         with zipfile.ZipFile(file) as archive:
-            for member in archive.namelist():
-                if member.endswith(".npy"):
-                    with archive.open(member) as stream:
-                        name = member.removesuffix(".npy")
-                        blocks[name] = _described(file, name, stream)
+            members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
+            _refuse_bomb(file, sum(member.file_size for member in members))
+            for member in members:
+                with archive.open(member) as stream:
+                    name = member.filename.removesuffix(".npy")
+                    blocks[name] = _described(file, name, stream)
+                if blocks[name].nbytes > member.file_size and not blocks[name].dtype.hasobject:
+                    raise ValueError(f"{blocks[name]} but ends before its last row")
         return blocks
     except DAMAGED as error:
         raise ValueError(f"{file} is damaged or no {file.suffix} file: {error}") from error
+
+
+def _refuse_bomb(file: Path, unpacked: int) -> None:
+    """Small files that become large ones fill the memory of whoever reads them unasked."""
+    size, limits = file.stat().st_size, Limits()
+    if unpacked > max(limits.unquestioned, int(limits.ratio * size)):
+        raise ValueError(
+            f"{file} has {decimal(size)} and would unpack to {decimal(unpacked)}, more than "
+            f"{limits.ratio:g} times as much; it is not read. If that is right, save it without "
+            "compression (np.savez)"
+        )
 
 
 def _described(file: Path, name: str, stream: IO[bytes]) -> StoredArray:
@@ -78,12 +103,17 @@ def _described(file: Path, name: str, stream: IO[bytes]) -> StoredArray:
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
+    start = stream.read(8)
+    version = np.lib.format.read_magic(BytesIO(start))
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"format version {version} is for structured arrays")
+    size = stream.read(2 if version == (1, 0) else 4)
+    if (length := int.from_bytes(size, "little")) > LONGEST_HEADER:
+        raise ValueError(f"a header of {length} bytes; expected at most {LONGEST_HEADER}")
+    header = BytesIO(size + stream.read(length))
     if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(stream)
-    raise ValueError(f"format version {version} is for structured arrays")
+        return np.lib.format.read_array_header_1_0(header)
+    return np.lib.format.read_array_header_2_0(header)
 
 
 def read_whole(stored: StoredArray) -> Array:
@@ -97,6 +127,8 @@ def read_blocks(stored: StoredArray) -> Iterator[Array]:
     stored.refuse_objects()
     if not stored.shape:
         raise ValueError(f"{stored}, a single number; expected an array")
+    if 0 in stored.shape:
+        return
     row = stored.dtype.itemsize * int(np.prod(stored.shape[1:]))
     together = max(1, BLOCK_BYTES // max(row, 1))
     if stored.file.suffix.lower() != ".npy" and stored.in_order:
@@ -126,14 +158,17 @@ def _streamed(stored: StoredArray, row: int, together: int) -> Iterator[Array]:
             yield np.frombuffer(content, stored.dtype).reshape(rows, *stored.shape[1:])
 
 
-def write_values(values: Array, out: Array) -> tuple[int, ...] | None:
-    """Put ``values`` into ``out``; where the first one stands that is no finite number."""
+def write_values(values: Array, out: Array, missing: Missing) -> tuple[int, ...] | None:
+    """Put ``values`` into ``out``; where the first one stands that is no finite number.
+
+    To be interpolated, NaN may stay.
+    """
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is found below
         out[...] = values
     if out.dtype.kind != "f":
         return None
-    finite = np.isfinite(out)
-    return None if finite.all() else tuple(map(int, np.argwhere(~finite)[0]))
+    bad = ~np.isfinite(out) if missing == "error" else np.isinf(out)
+    return tuple(map(int, np.argwhere(bad)[0])) if bad.any() else None
 
 
 def refuse_value(stored: StoredArray, value: float, case: int, time: int, channel: int) -> None:
@@ -141,4 +176,5 @@ def refuse_value(stored: StoredArray, value: float, case: int, time: int, channe
     raise ValueError(
         f"{stored.file}: {stored.name} is {value} at case {case}, time {time}, channel {channel} "
         "(counted from 0); expected finite numbers that fit into float32: fill or drop them first"
+        + (", or say missing='interpolate' (--data.missing interpolate)" if np.isnan(value) else "")
     )

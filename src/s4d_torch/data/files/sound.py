@@ -1,10 +1,11 @@
-"""Sound files as arrays: wav without any package, flac and ogg through soundfile.
+"""Sound files as arrays: wav without any package, flac, ogg and mp3 through soundfile.
 
 A wav file is a RIFF container: ``RIFF <size> WAVE``, then chunks of a name of four letters, a size
 and that many bytes, padded to an even number. ``fmt `` describes the samples and ``data`` holds
 them, channel by channel within a frame; every other chunk is passed over.
 """
 
+import math
 import os
 import struct
 import wave
@@ -17,7 +18,7 @@ import numpy as np
 from s4d_torch._extras import missing_package
 from s4d_torch.data.dataset import Array, Sequences
 
-SUFFIXES = (".wav", ".flac", ".ogg")
+SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 WIDTHS = {PCM: (1, 2, 3, 4), FLOAT: (4, 8)}  # bytes of a sample
@@ -95,6 +96,33 @@ def read_clip(path: Path, rate: int) -> Array:
             f"expected one of int16 at {rate} Hz"
         )
     return samples
+
+
+def mixed_down(samples: Array) -> Array:
+    """One channel, (n, 1), the mean of all; in the type they have."""
+    if samples.shape[1] == 1:
+        return samples
+    mean = samples.mean(axis=1, keepdims=True, dtype=np.float64)
+    return (np.rint(mean) if samples.dtype.kind == "i" else mean).astype(samples.dtype)
+
+
+def resampled(samples: Array, rate: int, wanted: int) -> Array:
+    """The samples (n, channels) of ``rate`` at the rate ``wanted``; in the type they have.
+
+    A polyphase filter holds back what the lower of the two rates cannot carry.
+    """
+    if rate == wanted:
+        return samples
+    try:
+        resample = import_module("scipy.signal").resample_poly
+    except ImportError as error:
+        raise missing_package("resampled sounds", "scipy", "audio") from error
+    common = math.gcd(rate, wanted)
+    found = resample(samples.astype(np.float64), wanted // common, rate // common, axis=0)
+    if samples.dtype.kind == "i":
+        limits = np.iinfo(samples.dtype)
+        found = np.clip(np.rint(found), limits.min, limits.max)
+    return np.asarray(found.astype(samples.dtype))
 
 
 def write_wav(path: Path, samples: Array, rate: int) -> None:

@@ -5,6 +5,7 @@ An ``.npz`` file has ``X`` and ``y``, or ``X_train``, ``y_train`` and where thes
 X is (cases, time) or (cases, time, channels). Sequences of many lengths stand one after the other,
 X (samples,) or (samples, channels), with ``lengths`` (cases,) or ``offsets`` (cases + 1,) beside
 them, with the same ending as X. y is (cases,): see :mod:`s4d_torch.data.user_files.targets`.
+``channels`` may name the channels, and ``cases``, with the same ending as X, the cases.
 
 Values are kept in their type, those of 64 bits as float32. Models read them in units of the
 training cases, channel by channel.
@@ -29,6 +30,7 @@ from s4d_torch.data.files.npy import (
     write_values,
 )
 from s4d_torch.data.folder import DataFolder, Scratch
+from s4d_torch.data.missing_values import Missing, without_gaps
 from s4d_torch.data.splits import Holdout
 from s4d_torch.data.task import LAPTOP, Task, check_choices, register
 from s4d_torch.data.user_files.assembly import dataset_of, existing_file
@@ -52,10 +54,12 @@ class ArraysOptions(Holdout):
     """X is (cases, time, channels), or with first (cases, channels, time)"""
     kind: ChosenKind = "auto"
     """auto: names and whole numbers are classes, other numbers are predicted as numbers"""
+    missing: Missing = "error"
+    """missing values (NaN) are refused, or interpolated in time"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices(self, channels=Channels, kind=ChosenKind)
+        check_choices(self, channels=Channels, kind=ChosenKind, missing=Missing)
 
 
 def load_arrays(options: ArraysOptions, folder: DataFolder) -> Dataset:
@@ -80,6 +84,7 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
     if "X" in blocks:
         suffixes = {"train": ""}
     given = {name: _sequences(blocks, s, options, scratch) for name, s in suffixes.items()}
+    ids = [each for name, s in suffixes.items() for each in case_names(blocks, s, len(given[name]))]
     counts = {f"X{suffixes[name]}": each.values.shape[-1] for name, each in given.items()}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} has {count}" for name, count in counts.items())
@@ -97,7 +102,8 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
         return f"{places[split]}[{i - ends[split] + len(each[split])}]"
 
     targets = read_targets(np.concatenate(each), options.kind, where)
-    return dataset_of(given, targets, options)
+    channels = channel_names(blocks, next(iter(counts.values())))
+    return dataset_of(given, targets, options, cases=ids, channels=channels)
 
 
 def _named(files: list[Path]) -> dict[str, StoredArray]:
@@ -120,6 +126,28 @@ def _named(files: list[Path]) -> dict[str, StoredArray]:
     return blocks
 
 
+def channel_names(blocks: Mapping[str, StoredArray], features: int) -> tuple[str, ...]:
+    """The names of the channels, where the file has them."""
+    return _names(blocks, "channels", features) if "channels" in blocks else ()
+
+
+def case_names(blocks: Mapping[str, StoredArray], suffix: str, count: int) -> tuple[str, ...]:
+    """The names of the cases, or the places of their values in the file."""
+    if f"cases{suffix}" in blocks:
+        return _names(blocks, f"cases{suffix}", count)
+    return tuple(f"{blocks[f'X{suffix}'].name}[{i}]" for i in range(count))
+
+
+def _names(blocks: Mapping[str, StoredArray], name: str, count: int) -> tuple[str, ...]:
+    block, names = blocks[name], read_whole(blocks[name])
+    texts = [str(each, "utf-8") if isinstance(each, bytes) else str(each) for each in names.flat]
+    if names.shape != (count,) or names.dtype.kind not in "iuUS" or len(set(texts)) < count:
+        raise ValueError(
+            f"{block} of type {names.dtype}; expected ({count},), a name for each, none twice"
+        )
+    return tuple(texts)
+
+
 def _targets(blocks: Mapping[str, StoredArray], name: str, cases: int) -> Array:
     if name not in blocks:
         first = next(iter(blocks.values()))
@@ -140,7 +168,7 @@ def _sequences(
     block.refuse_objects()
     offsets = sequence_offsets(blocks, suffix, block)
     if offsets is not None:
-        return _ragged(block, offsets, scratch)
+        return _ragged(block, offsets, options.missing, scratch)
     if len(block.shape) not in (2, 3) or 0 in block.shape:
         raise ValueError(
             f"{block}: expected (cases, time) or (cases, time, channels), none of them 0; "
@@ -160,13 +188,13 @@ def _sequences(
     for rows in read_blocks(block):
         cube = rows if rows.ndim == 3 else rows[..., None]
         part = values[done : done + len(rows)]
-        if bad := write_values(cube.swapaxes(1, 2) if first else cube, part):
+        if bad := write_values(cube.swapaxes(1, 2) if first else cube, part, options.missing):
             refuse_value(block, part[bad], done + bad[0], bad[1], bad[2])
         done += len(rows)
-    return Sequences(values)
+    return _without_gaps(Sequences(values), block)
 
 
-def _ragged(block: StoredArray, offsets: Array, scratch: Scratch) -> Sequences:
+def _ragged(block: StoredArray, offsets: Array, missing: Missing, scratch: Scratch) -> Sequences:
     channels = block.shape[1] if len(block.shape) == 2 else 1
     lengths = np.unique(np.diff(offsets))
     even = len(lengths) == 1
@@ -176,12 +204,21 @@ def _ragged(block: StoredArray, offsets: Array, scratch: Scratch) -> Sequences:
     done = 0
     for rows in read_blocks(block):
         part = flat[done : done + len(rows)]
-        if bad := write_values(rows.reshape(len(rows), channels), part):
+        if bad := write_values(rows.reshape(len(rows), channels), part, missing):
             sample = done + bad[0]
             case = int(np.searchsorted(offsets, sample, side="right")) - 1
             refuse_value(block, part[bad], case, sample - int(offsets[case]), bad[1])
         done += len(rows)
-    return Sequences(values) if even else Sequences(values, offsets)
+    return _without_gaps(Sequences(values) if even else Sequences(values, offsets), block)
+
+
+def _without_gaps(sequences: Sequences, block: StoredArray) -> Sequences:
+    """With what was left to be interpolated filled in where it is stored."""
+    for i in range(len(sequences) if sequences.values.dtype.kind == "f" else 0):
+        case = sequences[i]
+        if np.isnan(case).any():
+            case[...] = without_gaps(case, f"{block.file}: case {i} of {block.name}")
+    return sequences
 
 
 def sequence_offsets(

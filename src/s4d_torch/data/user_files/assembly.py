@@ -1,7 +1,8 @@
 """From the sequences and targets of a user's files to a dataset in standard units."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +37,26 @@ def stored(sequences: Iterator[Array], scratch: Scratch) -> Sequences:
     return Sequences(even)
 
 
-def dataset_of(given: Mapping[str, Sequences], targets: Targets, holdout: Holdout) -> Dataset:
+def dataset_of(
+    given: Mapping[str, Sequences],
+    targets: Targets,
+    holdout: Holdout,
+    *,
+    cases: Sequence[str],
+    channels: Sequence[str] = (),
+    target: str = "",
+) -> Dataset:
     """A dataset in units of its training split.
 
     ``given`` holds the sequences of "train", and of "validation" and "test" where these are
-    decided; ``targets`` has the targets of all of them in that order. What is missing is held out
-    of "train".
+    decided; ``targets`` and ``cases`` have the targets and names of all of them in that order.
+    What is missing is held out of "train".
     """
-    ends = np.cumsum([len(sequences) for sequences in given.values()])
-    splits = {
-        name: Split.whole(sequences, targets.values[end - len(sequences) : end])
-        for (name, sequences), end in zip(given.items(), ends, strict=True)
-    }
+    names, splits, begin = np.array(cases, dtype=str), {}, 0
+    for name, sequences in given.items():
+        part = slice(begin, begin + len(sequences))
+        whole = Split.whole(sequences, targets.values[part])
+        splits[name], begin = replace(whole, cases=names[part]), part.stop
     splits = complete_splits(splits, targets.kind, holdout)
     known, numbers = splits["train"].labels(), np.zeros(1)
     for name, split in splits.items():
@@ -68,5 +77,7 @@ def dataset_of(given: Mapping[str, Sequences], targets: Targets, holdout: Holdou
         input_scale=scale,
         target_shift=float(numbers.mean()),
         target_scale=float(numbers.std()) or 1.0,
+        channels=tuple(channels),
+        target=target,
     )
     return Dataset(**splits, signature=signature)

@@ -1,16 +1,18 @@
-"""A user's own sounds: one folder per class, wav, flac or ogg files anywhere below it.
+"""A user's own sounds: one folder per class, wav, flac, ogg or mp3 files anywhere below it.
 
 ``PATH/CLASS/....wav`` is split at random, class by class. ``PATH/train/CLASS/...``,
 ``PATH/validation/CLASS/...`` (or ``val``) and ``PATH/test/CLASS/...`` are taken as they are, in
 capital letters too; without a validation folder, a part of the training files validates. What is
-hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed over.
+hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed over; what is not
+read is counted and named.
 """
 
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,19 +23,22 @@ from s4d_torch.data.files.sound import (
     AudioFormat,
     full_scale,
     inspect_audio,
+    mixed_down,
     read_audio,
+    resampled,
     root_mean_square,
 )
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch
 from s4d_torch.data.splits import Holdout, complete_splits
 from s4d_torch.data.task import LAPTOP, Task, register
 
+Read = TypeVar("Read")
 SPLIT_FOLDERS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "val", "valid"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-SHOWN = 3  # files named in a message
+SHOWN = 10  # files named in a message
 
 
 @dataclass(frozen=True)
@@ -46,40 +51,87 @@ class AudioFolderOptions(Holdout):
     """samples per second that every file has to have; 0 takes what they have in common"""
     max_seconds: float = 0.0
     """longer clips lose their end; 0 keeps them whole"""
+    resample: int = 0
+    """samples per second that all files are brought to; 0 reads them as they are"""
+    mono: bool = False
+    """mix all channels of a file down to one"""
+    skip_bad: bool = False
+    """leave out files that cannot be read, with a warning that names them"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sample_rate < 0 or not 0 <= self.max_seconds < float("inf"):
+        rates = min(self.sample_rate, self.resample)
+        if rates < 0 or not 0 <= self.max_seconds < float("inf"):
             raise ValueError(
-                f"sample_rate {self.sample_rate} and max_seconds {self.max_seconds}: "
-                "expected numbers from 0 upwards"
+                f"sample_rate {self.sample_rate}, resample {self.resample} and max_seconds "
+                f"{self.max_seconds}: expected numbers from 0 upwards"
+            )
+        if self.sample_rate and self.resample:
+            raise ValueError(
+                "sample_rate is what files have to have, resample what they are brought to; "
+                "choose one of them"
             )
 
 
 class _Clips(NamedTuple):
     """Files with their class, and the split whose folder they are in, or "train"."""
 
+    root: Path
     paths: list[Path]
     labels: Array
     splits: Array
     classes: tuple[str, ...]
 
+    def names(self, which: Iterable[int]) -> list[str]:
+        """Paths below the root."""
+        return [self.paths[i].relative_to(self.root).as_posix() for i in which]
+
 
 def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Dataset:
     """Clips of (samples, channels), ragged, read with the loudness of training as 1.
 
-    All files need one sample rate and one number of channels. They are kept as int16 if all of
-    them are of 16 bits or fewer, otherwise as float32 with full scale at 1.
+    All files need one sample rate and one number of channels, or options that bring them to it.
+    They are kept as int16 if all of them are of 16 bits or fewer, otherwise as float32 with full
+    scale at 1.
     """
     clips = _find_clips(options.path.expanduser().resolve())
+    _warn_of_ignored(clips)
     key = {
         "classes": clips.classes,
         "fractions": (options.validation, options.test),
         "seed": options.split_seed,
         "rate": options.sample_rate,
         "seconds": options.max_seconds,
+        "resample": options.resample,
+        "mono": options.mono,
+        "skip_bad": options.skip_bad,
     }
-    return folder.prepared("audio-folder", key, clips.paths, lambda s: _build(clips, options, s))
+    data = folder.prepared("audio-folder", key, clips.paths, lambda s: _build(clips, options, s))
+    if options.skip_bad:  # said each time, not only when the data was prepared
+        kept = set() if data.train.cases is None else set(data.train.cases)
+        skipped = [name for name in clips.names(range(len(clips.paths))) if name not in kept]
+        if skipped:
+            what = f"{len(skipped)} of {len(clips.paths)} files cannot be read and are left out"
+            warnings.warn(f"{clips.root}: {what}: {_listed(skipped)}", stacklevel=2)
+    return data
+
+
+def _warn_of_ignored(clips: _Clips) -> None:
+    read = set(clips.paths)
+    found = (path for path in clips.root.rglob("*") if path not in read and path.is_file())
+    ignored = sorted(path.relative_to(clips.root).as_posix() for path in found)
+    if ignored:
+        count = "1 file is" if len(ignored) == 1 else f"{len(ignored)} files are"
+        warnings.warn(
+            f"{clips.root}: {count} not read, being hidden, outside the folders of classes or none "
+            f"of {', '.join(SUFFIXES)}: {_listed(ignored)}",
+            stacklevel=3,
+        )
+
+
+def _listed(what: Sequence[str]) -> str:
+    more = f"; and {len(what) - SHOWN} more" if len(what) > SHOWN else ""
+    return "; ".join(what[:SHOWN]) + more
 
 
 def _find_clips(root: Path) -> _Clips:
@@ -107,7 +159,7 @@ def _find_clips(root: Path) -> _Clips:
             paths += found
             labels += [classes.index(path.name)] * len(found)
             assigned += [split] * len(found)
-    return _Clips(paths, np.array(labels, dtype=np.int64), np.array(assigned), classes)
+    return _Clips(root, paths, np.array(labels, dtype=np.int64), np.array(assigned), classes)
 
 
 def _subfolders(root: Path) -> list[Path]:
@@ -139,58 +191,111 @@ def _sounds(folder: Path, classes: Sequence[str]) -> list[Path]:
 
 
 def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Dataset:
-    common = _common_format(clips.paths, options.sample_rate)
-    rate = common.sample_rate
-    longest = max(1, round(options.max_seconds * rate)) if options.max_seconds else None
-    stored = scratch.ragged(_read_clips(clips.paths, longest, common.dtype))
-    whole = Split.whole(stored, clips.labels)
-    given = {name: whole.part(clips.splits == name) for name in dict.fromkeys(clips.splits)}
-    splits = complete_splits(given, "classification", options)
+    bad: dict[int, str] = {}
+    formats = dict(_tried(clips, range(len(clips.paths)), inspect_audio, bad))
+    if bad and not options.skip_bad:
+        for _ in _tried(clips, formats, _samples, bad):
+            pass  # so that all bad files are named at once
+        raise _unreadable(clips, bad)
+    common = _common_format([clips.paths[i] for i in formats], list(formats.values()), options)
+    longest = round(options.max_seconds * common.sample_rate) if options.max_seconds else None
+    kept: list[int] = []
+
+    def read() -> Iterator[Array]:
+        for i, (samples, rate) in _tried(clips, formats, _samples, bad):
+            kept.append(i)
+            cut = alike(samples, rate, options)[: longest and max(1, longest)]
+            small = common.dtype == np.int16
+            yield cut if small else (cut / full_scale(cut.dtype)).astype(common.dtype)
+        if not kept or (bad and not options.skip_bad):
+            raise _unreadable(clips, bad)
+
+    stored = scratch.ragged(read())
+    labels = clips.labels[kept]
+    if len(set(labels)) < len(clips.classes):
+        raise _unreadable(clips, bad)
+    whole = replace(Split.whole(stored, labels), cases=np.array(clips.names(kept)))
+    splits = clips.splits[kept]
+    given = {name: whole.part(splits == name) for name in dict.fromkeys(splits)}
+    complete = complete_splits(given, "classification", options)
     signature = Signature.of_classes(
         clips.classes,
         features=common.channels,
         length=stored.longest,
-        input_scale=(1 / root_mean_square(stored, splits["train"].index),),
-        sample_rate=rate,
+        input_scale=(1 / root_mean_square(stored, complete["train"].index),),
+        sample_rate=common.sample_rate,
     )
-    return Dataset(**splits, signature=signature)
+    return Dataset(**complete, signature=signature)
 
 
-def _common_format(paths: Sequence[Path], expected: int) -> AudioFormat:
+def _tried(
+    clips: _Clips, which: Iterable[int], read: Callable[[Path], Read], bad: dict[int, str]
+) -> Iterator[tuple[int, Read]]:
+    """What can be read of the files; why not is noted of the others."""
+    for i in which:
+        try:
+            yield i, read(clips.paths[i])
+        except (ValueError, OSError) as error:
+            bad[i] = str(error)
+
+
+def _samples(path: Path) -> tuple[Array, int]:
+    samples, rate = read_audio(path)
+    if len(samples) == 0:
+        raise ValueError(f"{path}: no samples")
+    return samples, rate
+
+
+def alike(samples: Array, rate: int, options: Any) -> Array:
+    """Samples of a file with the channels and the rate that ``options`` ask for."""
+    if getattr(options, "mono", False):
+        samples = mixed_down(samples)
+    return resampled(samples, rate, getattr(options, "resample", 0) or rate)
+
+
+def _unreadable(clips: _Clips, bad: Mapping[int, str]) -> ValueError:
+    count = f"{len(bad)} of {len(clips.paths)} files cannot be read"
+    listed = _listed([bad[i] for i in sorted(bad)])
+    advice = "Repair or remove them, or leave them out with skip_bad=True (--data.skip-bad)"
+    left = set(range(len(clips.paths))) - set(bad)
+    classes = {clips.classes[clips.labels[i]] for i in left}
+    if lost := [name for name in clips.classes if name not in classes]:
+        advice = f"Nothing is left of {', '.join(lost)}; repair some of them"
+    return ValueError(f"{clips.root}: {count}: {listed}. {advice}")
+
+
+def _common_format(
+    paths: Sequence[Path], formats: Sequence[AudioFormat], options: AudioFolderOptions
+) -> AudioFormat:
     """What all files have in common; an error that lists those that differ from most."""
-    rates, channels, _, types = zip(*map(inspect_audio, paths), strict=True)
-    rate = _require_one(paths, rates, "samples per second", expected)
-    width = _require_one(paths, channels, "channels", 0)
+    rates, channels, _, types = zip(*formats, strict=True)
+    width, rate = 1, options.resample
+    if not options.mono:
+        width = _require_one(paths, channels, "channels", 0, "mono=True (--data.mono)")
+    if not rate:
+        advice = "resample={0} (--data.resample {0})"
+        rate = _require_one(paths, rates, "samples per second", options.sample_rate, advice)
     small = all(each == np.int16 for each in types)
     return AudioFormat(rate, width, 0, np.dtype(np.int16 if small else np.float32))
 
 
-def _require_one(paths: Sequence[Path], values: Sequence[int], what: str, expected: int) -> int:
+def _require_one(
+    paths: Sequence[Path], values: Sequence[int], what: str, expected: int, remedy: str
+) -> int:
     common = expected or Counter(values).most_common(1)[0][0]
-    others = [(path, value) for path, value in zip(paths, values, strict=True) if value != common]
+    others = [f"{p}: {value}" for p, value in zip(paths, values, strict=True) if value != common]
     if others:
-        listed = "; ".join(f"{path}: {value}" for path, value in others[:SHOWN])
-        more = f"; and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         raise ValueError(
-            f"{len(others)} of {len(paths)} files do not have {common} {what}: {listed}{more}. "
-            "Convert them first"
+            f"{len(others)} of {len(paths)} files do not have {common} {what}: {_listed(others)}. "
+            f"Convert them first, or say {remedy.format(common)}"
         )
     return common
-
-
-def _read_clips(paths: list[Path], longest: int | None, dtype: np.dtype[Any]) -> Iterator[Array]:
-    for path in paths:
-        samples, _ = read_audio(path)
-        if len(samples) == 0:
-            raise ValueError(f"{path}: no samples")
-        cut = samples[:longest]
-        yield cut if dtype == np.int16 else (cut / full_scale(cut.dtype)).astype(dtype)
 
 
 register(
     Task(
         name="audio-folder",
-        summary="your own sounds: wav, flac or ogg files in one folder per class",
+        summary="your own sounds: wav, flac, ogg or mp3 files in one folder per class",
         options=AudioFolderOptions,
         load=load_audio_folder,
         metric="accuracy",

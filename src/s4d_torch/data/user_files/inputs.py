@@ -1,6 +1,5 @@
 """Files to predict from: sounds, arrays, tables and text, as the sequences that a model reads."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Signature
-from s4d_torch.data.files.npy import read_whole, stored_arrays
+from s4d_torch.data.files.npy import StoredArray, read_whole, stored_arrays
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
-from s4d_torch.data.missing_values import number_of
+from s4d_torch.data.missing_values import without_gaps
 from s4d_torch.data.task import Task
-from s4d_torch.data.user_files.arrays import sequence_offsets
-from s4d_torch.data.user_files.table import USUAL_NAMES, is_nameless, read_rows, read_time
+from s4d_torch.data.user_files.arrays import case_names, channel_names, sequence_offsets
+from s4d_torch.data.user_files.audio_folder import alike
+from s4d_torch.data.user_files.columns import order_of
+from s4d_torch.data.user_files.table_inputs import read_cases
 
 BYTES = 256  # tokens of a model that reads text as it is in the file
 
@@ -22,12 +23,18 @@ BYTES = 256  # tokens of a model that reads text as it is in the file
 class Item:
     """A sequence, (length, features) or (length,) tokens, in the unit of the training data.
 
-    ``sample_rate`` is known of sounds.
+    ``case`` is its name in the file, "" of a file that is one sequence; ``sample_rate`` is known
+    of sounds.
     """
 
-    name: str
+    file: Path
+    case: str
     values: Array
     sample_rate: float | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}[{self.case}]" if self.case else str(self.file)
 
 
 def read_items(file: Path, signature: Signature, task: Task[Any], options: Any) -> list[Item]:
@@ -37,27 +44,25 @@ def read_items(file: Path, signature: Signature, task: Task[Any], options: Any) 
     """
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
-    rate = None
-    suffix = file.suffix.lower()
+    rate, suffix = None, file.suffix.lower()
     if suffix in (".npy", ".npz"):
-        sequences = _arrays(file, signature, options)
+        cases = _arrays(file, signature, options)
     elif signature.tokens:
-        sequences = [_text(file, signature, task, options)]
+        cases = [("", _text(file, signature, task, options))]
     elif suffix in SUFFIXES:
         sound, rate = _sound(file, signature, task, options)
-        sequences = [sound]
+        cases = [("", sound)]
     elif suffix in (".csv", ".tsv"):
-        sequences = _table(file, signature, options)
+        cases = read_cases(file, signature, options)
     else:
         raise ValueError(
             f"{file} cannot be read; expected {', '.join(SUFFIXES)}, .npy, .npz, .csv or .tsv"
         )
-    if not sequences:
+    if not cases:
         raise ValueError(f"{file} holds no sequence to predict from")
-    items = []
-    for i, values in enumerate(sequences):
-        items.append(Item(f"{file}[{i}]" if len(sequences) > 1 else str(file), values, rate))
-        _check(items[-1].name, values, signature)
+    items = [Item(file, case, values, rate) for case, values in cases]
+    for item in items:
+        _check(item.name, item.values, signature)
     return items
 
 
@@ -76,14 +81,20 @@ def _check(name: str, values: Array, signature: Signature) -> None:
         )
 
 
-def read_sound(file: Path, signature: Signature) -> tuple[Array, float]:
-    """(samples, channels) in the unit of the training data, and samples per second."""
+def read_sound(file: Path, signature: Signature, options: Any = None) -> tuple[Array, float]:
+    """(samples, channels) in the unit of the training data, and samples per second.
+
+    ``options`` are those of the training data, which may have been resampled or mixed down.
+    """
     samples, rate = read_audio(file)
+    samples = alike(samples, rate, options)
     if samples.shape[1] != signature.features:
+        hint = "; to mix channels down, train with --data.mono" if signature.features == 1 else ""
         raise ValueError(
-            f"{file} has {samples.shape[1]} channels; the run was trained on {signature.features}"
+            f"{file} has {samples.shape[1]} channels; the run was trained on "
+            f"{signature.features}{hint}"
         )
-    return in_unit(samples, signature), float(rate)
+    return in_unit(samples, signature), float(getattr(options, "resample", 0) or rate)
 
 
 def in_unit(samples: Array, signature: Signature) -> Array:
@@ -95,7 +106,7 @@ def in_unit(samples: Array, signature: Signature) -> Array:
 
 def _sound(file: Path, signature: Signature, task: Task[Any], options: Any) -> tuple[Array, float]:
     """A clip as long as those of the training data."""
-    samples, rate = read_sound(file, signature)
+    samples, rate = read_sound(file, signature, options)
     if seconds := getattr(options, "max_seconds", 0.0):
         samples = samples[: round(seconds * rate)]
     if task.fixed_length and signature.sample_rate is not None:
@@ -120,19 +131,37 @@ def _text(file: Path, signature: Signature, task: Task[Any], options: Any) -> Ar
     return np.frombuffer(content[:limit], dtype=np.uint8)
 
 
-def _arrays(file: Path, signature: Signature, options: Any) -> list[Array]:
+def _arrays(file: Path, signature: Signature, options: Any) -> list[tuple[str, Array]]:
     try:
         blocks = stored_arrays(file)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read as NumPy's {file.suffix}: {error}") from error
     names = [name for name in blocks if name.startswith("X")] or list(blocks)
-    found: list[Array] = []
+    order = _channel_order(file, blocks, signature)
+    fills = getattr(options, "missing", "error") == "interpolate"
+    found: list[tuple[str, Array]] = []
     for name in names:
-        array = read_whole(blocks[name])
-        offsets = sequence_offsets(blocks, name.removeprefix("X"), blocks[name])
-        for part in [array] if offsets is None else np.split(array, offsets[1:-1]):
-            found += _several(file, part, signature, options)
-    return found
+        array, suffix = read_whole(blocks[name]), name.removeprefix("X")
+        offsets = sequence_offsets(blocks, suffix, blocks[name])
+        parts = [array] if offsets is None else np.split(array, offsets[1:-1])
+        several = [each for part in parts for each in _several(file, part, signature, options)]
+        ids = case_names(blocks, suffix, len(several)) if f"cases{suffix}" in blocks else ()
+        for i, values in enumerate(several):
+            case = ids[i] if ids else str(len(found))
+            ordered = values if order is None else values[:, order]
+            filled = without_gaps(ordered, f"{file}[{case}]") if fills else ordered
+            found.append((case, filled))
+    return found if len(found) > 1 or f"cases{suffix}" in blocks else [("", v) for _, v in found]
+
+
+def _channel_order(
+    file: Path, blocks: dict[str, StoredArray], signature: Signature
+) -> list[int] | None:
+    """Where the channels of the run stand, if it knows their names and the file says them."""
+    if not signature.channels or "channels" not in blocks:
+        return None
+    names = channel_names(blocks, blocks["channels"].shape[0])
+    return order_of(names, signature.channels, str(file))
 
 
 def _several(file: Path, array: Array, signature: Signature, options: Any) -> list[Array]:
@@ -154,53 +183,3 @@ def _several(file: Path, array: Array, signature: Signature, options: Any) -> li
     raise ValueError(
         f"{file}: an array of {tuple(array.shape)}; the run reads {shape}, or several of that"
     )
-
-
-def _table(file: Path, signature: Signature, options: Any) -> list[Array]:
-    """Numbers, one row for each sample; with a header, cases are told apart as in training."""
-    rows = list(read_rows(file))
-    if not rows:
-        raise ValueError(f"{file} is empty")
-    header = [name.strip() for name in rows[0][1]]
-    if None in map(number_of, header):
-        rows = rows[1:]
-    else:
-        header = [str(i + 1) for i in range(len(header))]
-    columns = _columns(header, signature, options)
-    values = columns["values"]
-    if len(values) != signature.features:
-        raise ValueError(
-            f"{file} has {len(values)} columns of values ({', '.join(values)}); the run was "
-            f"trained on {signature.features}"
-        )
-    cases: dict[str, list[tuple[float, list[float | None]]]] = {}
-    for line, row in rows:
-        if len(row) != len(header):
-            raise ValueError(f"{file}:{line}: {len(row)} cells; expected {len(header)}")
-        cells = dict(zip(header, row, strict=True))
-        time = read_time(cells[columns["time"]], f"{file}:{line}") if columns["time"] else 0.0
-        numbers = [number_of(cells[name]) for name in values]
-        if None in numbers:
-            bad = cells[values[numbers.index(None)]]
-            raise ValueError(f"{file}:{line}: {bad!r} is no number")
-        cases.setdefault(cells.get(columns["case"], ""), []).append((time, numbers))
-    return [
-        np.array([numbers for _, numbers in sorted(samples, key=lambda sample: sample[0])])
-        for samples in cases.values()
-    ]
-
-
-def _columns(header: Sequence[str], signature: Signature, options: Any) -> dict[str, Any]:
-    """The columns by what they are; all are values if they are as many as the model reads."""
-    if len(header) == signature.features:
-        return {"case": "", "time": "", "values": list(header)}
-    found: dict[str, Any] = {}
-    for kind, usual in USUAL_NAMES.items():
-        named = (name for name in header if name.lower() in usual)
-        found[kind] = getattr(options, kind, "") or next(named, "")
-    others = [name for name in header if name not in found.values() and not is_nameless(name)]
-    found["values"] = list(getattr(options, "values", ())) or others
-    for name in (*found["values"], found["case"], found["time"]):
-        if name and name not in header:
-            raise ValueError(f"the table has no column {name!r}; it has {', '.join(header)}")
-    return found

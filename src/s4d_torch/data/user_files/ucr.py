@@ -51,7 +51,7 @@ class UcrOptions(Holdout):
 def load_ucr(options: UcrOptions, folder: DataFolder) -> Dataset:
     """Series as (length, dimensions) float32, ragged if their lengths differ."""
     files = _path_files(Path(options.path)) if options.path else _problem_files(options, folder)
-    key = asdict(options) | {"problem": "", "path": ""}
+    key = asdict(options) | {"problem": "", "path": "", "cases": "by line"}
     return folder.prepared("ucr", key, list(files.values()), lambda s: _build(options, files, s))
 
 
@@ -61,7 +61,8 @@ def _build(options: UcrOptions, files: dict[str, Path], scratch: Scratch) -> Dat
     if len({each.dimensions for each in read.values()}) > 1:
         shown = ", ".join(f"{each.file.name} has {each.dimensions}" for each in read.values())
         raise ValueError(f"the numbers of dimensions differ: {shown}")
-    return dataset_of(given, _targets(list(read.values())), options)
+    cases = [f"{each.file.name}:{line}" for each in read.values() for line in each.lines]
+    return dataset_of(given, _targets(list(read.values())), options, cases=cases)
 
 
 def _targets(files: list[SeriesFile]) -> Targets:

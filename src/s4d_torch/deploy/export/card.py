@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+MOST_NAMES = 8  # of features in a comment
+
 Facts = Mapping[str, Any]
 Example = Callable[[Facts], list[str]]
 """Ten lines of Python or fewer that use an export, run in its folder."""
@@ -43,12 +45,13 @@ def _first_words(facts: Facts) -> str:
 
 def onnx_example(facts: Facts) -> list[str]:
     shape, towers, tokens = _sizes(facts)
+    dtype = "int64" if tokens else "float32"
     lines = [
         "import numpy as np",
         "import onnxruntime as ort",
         "ort.set_default_logger_severity(3)  # no remark that lengths may be left out",
         f'sequence = ort.InferenceSession("{facts["sequence"]["file"]}")',
-        f"x = np.zeros({shape}, dtype=np.{'int64' if tokens else 'float32'})  # your data",
+        f"x = np.zeros({shape}, dtype=np.{dtype})  # {_your_data(facts)}",
         f"u = {_normalised(facts, 'np.array({}, np.float32)')}",
         '(y,) = sequence.run(["y"], {"u": u})',
     ]
@@ -67,7 +70,7 @@ def torch_example(facts: Facts) -> list[str]:
     lines = [
         "import torch",
         f'sequence = torch.export.load("{facts["sequence"]["file"]}").module()',
-        f"x = torch.zeros({shape}{', dtype=torch.int64' if tokens else ''})  # your data",
+        f"x = torch.zeros({shape}{', dtype=torch.int64' if tokens else ''})  # {_your_data(facts)}",
         f"u = {_normalised(facts, 'torch.tensor({})')}",
         f"y = sequence(u, torch.full({shape[:towers]}, {shape[towers]}))",
     ]
@@ -88,6 +91,13 @@ def _sizes(facts: Facts) -> tuple[tuple[int, ...], int, bool]:
     sizes, config = {"batch": 2, "length": 1000}, facts["config"]
     shape = tuple(sizes.get(size, size) for size in facts["sequence"]["inputs"][0]["shape"])
     return shape, config["towers"], config["encoder"] == "embedding"
+
+
+def _your_data(facts: Facts) -> str:
+    names = [] if facts["data"] is None else facts["data"]["channels"][:MOST_NAMES]
+    return "your data" + (
+        f": {', '.join(map(repr, names))}" if names and len(names) <= MOST_NAMES else ""
+    )
 
 
 def _normalised(facts: Facts, array: str) -> str:
@@ -131,6 +141,11 @@ def _data(facts: Facts) -> str:
     if data is None:
         return "Nothing is known of the data: the export was made from weights alone."
     lines = []
+    if data["channels"]:
+        named = ", ".join(f"{i}: {name}" for i, name in enumerate(data["channels"]))
+        lines.append(f"- features, in this order: {named}")
+    if data["target"]:
+        lines.append(f"- what is predicted: {data['target']}")
     if data["tokens"]:
         lines.append(f"- tokens from 0 to {data['features'] - 1}")
     elif _changes(data):

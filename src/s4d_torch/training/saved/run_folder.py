@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,12 @@ class RunFolder:
         Refused if the run has begun on data of another kind: its weights and scores would not fit.
         """
         if newest_step(self.checkpoints) is not None and (self.path / SIGNATURE).exists():
+            before = self.signature()
+            if not before.channels:  # a run from before names were kept
+                before = replace(before, channels=signature.channels, target=signature.target)
             old, new = (  # as far as another machine would compute them from the same data
                 _each_number(asdict(each), lambda x: float(f"{x:.5g}"))
-                for each in (self.signature(), signature)
+                for each in (before, signature)
             )
             if changes := differences(old, new):
                 listed = "".join(f"\n  {change:.200}" for change in changes)
