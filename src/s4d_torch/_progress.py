@@ -15,10 +15,13 @@ LINES_EVERY = 10.0
 
 
 class Meter:
-    """Shows on the standard error stream what is done of ``total``: a line now and then."""
+    """Shows on the standard error stream what is done of ``total``: a line now and then.
 
-    def __init__(self, name: str, total: int | None, in_bytes: bool) -> None:
-        self.name, self.total, self.in_bytes = name, total, in_bytes
+    A brief one has nothing to say of what is done before a line was due.
+    """
+
+    def __init__(self, name: str, total: int | None, in_bytes: bool, brief: bool = False) -> None:
+        self.name, self.total, self.in_bytes, self.brief = name, total, in_bytes, brief
         self.done = 0
         self._first: int | None = None  # what was there before, as of a download that goes on
         self._begun = self._last = time.monotonic()
@@ -41,6 +44,8 @@ class Meter:
     def _show(self) -> None:
         now = time.monotonic()
         if self.done == self.total:
+            if self.brief and now - self._begun < LINES_EVERY:
+                return
             done = self._size(self.total) if self.in_bytes else f"{self.done} of {self.total}"
             self.say(f"{done} in {now - self._begun:.0f} s")
         elif now - self._last >= LINES_EVERY:
@@ -73,10 +78,12 @@ class _Bar(Meter):
 
 
 @contextmanager
-def progress(name: str, total: int | None = None, *, in_bytes: bool = False) -> Iterator[Meter]:
-    """Show how far ``name`` has come, for as long as the block lasts."""
+def progress(
+    name: str, total: int | None = None, *, in_bytes: bool = False, brief: bool = False
+) -> Iterator[Meter]:
+    """Show how far ``name`` has come, for as long as the block lasts; ``brief``: no longer."""
     if not sys.stderr.isatty():
-        yield Meter(name, total, in_bytes)
+        yield Meter(name, total, in_bytes, brief)
         return
     from rich import progress as rich  # slow to import, and seldom needed
     from rich.console import Console
@@ -88,7 +95,7 @@ def progress(name: str, total: int | None = None, *, in_bytes: bool = False) -> 
         *(units if in_bytes else [rich.MofNCompleteColumn()]),
         rich.TimeRemainingColumn(),
     ]
-    with rich.Progress(*columns, console=Console(stderr=True)) as bars:
+    with rich.Progress(*columns, console=Console(stderr=True), transient=brief) as bars:
         yield _Bar(name, total, in_bytes, bars)
 
 

@@ -1,6 +1,7 @@
 """``s4d evaluate``: the scores of a trained run, on its own data or on other data."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from s4d_torch._progress import progress
 from s4d_torch.cli.common import options
 from s4d_torch.cli.common.display import as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, RunPath, Switch, shown
@@ -92,9 +94,17 @@ class Evaluate:
         """All that is shown, as data."""
         device, size = local_device(self.device), self.batch_size
         splits = [split for name, split in dataset.splits.items() if self.split in (name, "all")]
-        outputs, targets = predict_splits(
-            run, dataset, splits, rate=rate, device=device, batch_size=size
-        )
+        count = sum(map(len, splits))
+        with nullcontext() if self.json else progress("evaluating", count, brief=True) as shown:
+            outputs, targets = predict_splits(
+                run,
+                dataset,
+                splits,
+                rate=rate,
+                device=device,
+                batch_size=size,
+                advance=None if shown is None else shown.advance,
+            )
         evaluation = score(outputs, targets, dataset.signature)
         found: dict[str, Any] = {
             "run": self.run_folder,

@@ -1,6 +1,6 @@
 """A trained run on new data: other sampling rates, other datasets, answers with their labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import itemgetter
@@ -55,14 +55,20 @@ def describe_rate(rate: float, signature: Signature, sample_rate: float | None) 
 
 
 def predict_at_rates(
-    run: Run, sequences: Sequence[Any], rates: Sequence[float], device: torch.device
+    run: Run,
+    sequences: Sequence[Any],
+    rates: Sequence[float],
+    device: torch.device,
+    *,
+    advance: Callable[[int], None] | None = None,
 ) -> list[Tensor]:
     """An output for each sequence, or pair of them; those of one rate are computed together."""
     run.model.to(device)
     outputs: dict[int, Tensor] = {}
     for rate in dict.fromkeys(rates):
         places = [i for i, each in enumerate(rates) if each == rate]
-        found = predict_sequences(run, [sequences[i] for i in places], rate=rate, device=device)
+        these = [sequences[i] for i in places]
+        found = predict_sequences(run, these, rate=rate, device=device, advance=advance)
         outputs |= dict(zip(places, found, strict=True))
     return [outputs[i] for i in range(len(sequences))]
 
@@ -75,11 +81,12 @@ def predict_splits(
     rate: float = 1.0,
     device: torch.device | None = None,
     batch_size: int | None = None,
+    advance: Callable[[int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs and targets of several splits, one after the other."""
     model, training = run.model.to(device), run.config.training
     options: dict[str, Any] = {"device": device, "precision": training.precision, "rate": rate}
-    options["batch_size"] = batch_size or training.batch_size
+    options |= {"batch_size": batch_size or training.batch_size, "advance": advance}
     each = [predict(model, dataset, split, **options) for split in splits]
     outputs, targets = zip(*each, strict=True)
     return torch.cat(outputs), torch.cat(targets)

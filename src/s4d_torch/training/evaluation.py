@@ -1,6 +1,7 @@
 """Predictions of a model for a whole split, and their scores."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +59,13 @@ def predict(
     precision: str = "float32",
     rate: float = 1.0,
     processes: Processes = Processes(),  # noqa: B008  frozen
+    advance: Callable[[int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (n, outputs) and targets (n,) for all of a split, as the model sees both.
 
     To generate: the surprise of each sequence in nats, (n,), and how many symbols it has, (n,).
-    Sequences are taken in the order of their lengths, so that little of a batch is padding.
+    Sequences are taken in the order of their lengths, so that little of a batch is padding;
+    ``advance`` is told how many are done after each.
     """
     if not len(split):
         raise ValueError("there are no sequences to evaluate: the split is empty")
@@ -83,6 +86,8 @@ def predict(
                 answer, target = surprise(answer, moved.targets)
             outputs.append(answer[: len(part)].cpu())
             targets.append(target[: len(part)].cpu())
+            if advance is not None:
+                advance(len(part))
     finally:
         model.train(was_training)
     total, back = len(split), torch.from_numpy(np.argsort(order))

@@ -4,7 +4,7 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -249,7 +249,12 @@ def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> P
 
 
 def predict_sequences(
-    run: Run, sequences: Sequence[Any], *, rate: float = 1.0, device: torch.device | None = None
+    run: Run,
+    sequences: Sequence[Any],
+    *,
+    rate: float = 1.0,
+    device: torch.device | None = None,
+    advance: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Outputs (n, outputs) for sequences (length, features) in the unit they were stored in.
 
@@ -263,7 +268,14 @@ def predict_sequences(
     whole = Split.whole(inputs, np.zeros(len(sequences)))
     dataset, precision = Dataset(whole, whole, whole, run.signature), run.config.training.precision
     outputs, _ = predict(
-        run.model, dataset, whole, batch_size=16, device=device, precision=precision, rate=rate
+        run.model,
+        dataset,
+        whole,
+        batch_size=16,
+        device=device,
+        precision=precision,
+        rate=rate,
+        advance=advance,
     )
     if run.signature.kind == "classification":
         return outputs.double().softmax(-1)

@@ -6,7 +6,14 @@ Importing this registers the tasks ``arrays``, ``ucr``, ``audio-folder`` and ``t
 from s4d_torch.data.user_files.arrays import load_arrays
 from s4d_torch.data.user_files.audio_folder import load_audio_folder
 from s4d_torch.data.user_files.columns import order_of
-from s4d_torch.data.user_files.inputs import BYTES, Item, in_unit, read_items, read_sound
+from s4d_torch.data.user_files.inputs import (
+    BYTES,
+    Item,
+    files_below,
+    in_unit,
+    read_items,
+    read_sound,
+)
 from s4d_torch.data.user_files.lookup import find_task
 from s4d_torch.data.user_files.symbol_files import (
     as_text,
@@ -19,5 +26,5 @@ from s4d_torch.data.user_files.ucr import load_ucr
 
 __all__ = ["find_task", "load_arrays", "load_audio_folder", "load_table", "load_ucr"]
 __all__ += ["BYTES", "Item", "in_unit", "read_items", "read_sound"]
-__all__ += ["order_of"]
+__all__ += ["files_below", "order_of"]
 __all__ += ["as_text", "check_format", "read_symbols", "write_symbols"]

@@ -165,10 +165,10 @@ def _find_clips(root: Path) -> _Clips:
 def _subfolders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise MissingDataError(f"{root} is not a folder; give the one that holds your classes")
-    return sorted(path for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))
+    return sorted(path for path in root.iterdir() if path.is_dir() and not is_hidden(path.name))
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Also of the twins ._NAME.wav in which a Mac keeps what other disks cannot."""
     return name.startswith(".") or name == "__MACOSX"
 
@@ -183,7 +183,7 @@ def _sounds(folder: Path, classes: Sequence[str]) -> list[Path]:
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES
         and not path.is_dir()
-        and not any(map(_is_hidden, path.relative_to(folder).parts))
+        and not any(map(is_hidden, path.relative_to(folder).parts))
     )
     if not found:
         raise ValueError(f"{folder}: no files that end in {', '.join(SUFFIXES)}")

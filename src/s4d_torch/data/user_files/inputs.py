@@ -12,10 +12,11 @@ from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
 from s4d_torch.data.missing_values import without_gaps
 from s4d_torch.data.task import Task
 from s4d_torch.data.user_files.arrays import case_names, channel_names, sequence_offsets
-from s4d_torch.data.user_files.audio_folder import alike
+from s4d_torch.data.user_files.audio_folder import alike, is_hidden
 from s4d_torch.data.user_files.columns import order_of
 from s4d_torch.data.user_files.table_inputs import read_cases
 
+READABLE = (*SUFFIXES, ".npy", ".npz", ".csv", ".tsv")
 BYTES = 256  # tokens of a model that reads text as it is in the file
 
 
@@ -37,6 +38,21 @@ class Item:
         return f"{self.file}[{self.case}]" if self.case else str(self.file)
 
 
+def files_below(folder: Path, signature: Signature) -> tuple[list[Path], list[Path]]:
+    """The files of a folder that a run may predict from, and all others.
+
+    Of a folder with sounds, a run on sounds reads these; a run on tokens reads all.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    seen = [f for f in files if not any(map(is_hidden, f.relative_to(folder).parts))]
+    if not signature.tokens:
+        seen = [file for file in seen if file.suffix.lower() in READABLE]
+        sounds = [file for file in seen if file.suffix.lower() in SUFFIXES]
+        seen = sounds if sounds and signature.sample_rate is not None else seen
+    read = set(seen)
+    return seen, [file for file in files if file not in read]
+
+
 def read_items(file: Path, signature: Signature, task: Task[Any], options: Any) -> list[Item]:
     """The sequences of a file, checked against what a model was trained on.
 
@@ -55,9 +71,7 @@ def read_items(file: Path, signature: Signature, task: Task[Any], options: Any) 
     elif suffix in (".csv", ".tsv"):
         cases = read_cases(file, signature, options)
     else:
-        raise ValueError(
-            f"{file} cannot be read; expected {', '.join(SUFFIXES)}, .npy, .npz, .csv or .tsv"
-        )
+        raise ValueError(f"{file} cannot be read; expected {', '.join(READABLE)}")
     if not cases:
         raise ValueError(f"{file} holds no sequence to predict from")
     items = [Item(file, case, values, rate) for case, values in cases]
