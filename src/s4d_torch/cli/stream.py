@@ -28,14 +28,15 @@ class Stream:
     """Predict from a source as it goes on, and say how long each answer took.
 
     A sound file is read as fast as it would sound. Standard input has lines of numbers in the unit
-    of the run's data, raw samples, or bytes for runs on text. Each answer is that for all samples
+    of the run's data, raw samples, or bytes for runs on text; under a header with the names of the
+    run's columns, numbers go by these. Each answer is that for all samples
     so far. Ctrl-C ends the stream; then, as at its end, comes a summary.
     """
 
     run_folder: RunPath
     """the folder that 's4d train' made, of a model that is not bidirectional"""
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")] = "-"
-    """a sound file (.wav, .flac, .ogg), or - for standard input"""
+    """a sound file (.wav, .flac, .ogg, .mp3), or - for standard input"""
     format: Format = "numbers"
     """of standard input: a line of numbers for each sample; raw samples of 16 bits, or of float32
     with full scale at 1, little endian, channels in turn; or bytes of text"""
@@ -106,7 +107,7 @@ class Stream:
 
     def _source(self, run: Run) -> ChunkSource:
         if self.source != "-":
-            return sound_file(Path(self.source), run.signature, self.chunk)
+            return sound_file(Path(self.source), run.signature, self.chunk, run.config.data)
         with misuse():  # of --format; what is wrong within comes as it is read
             return standard_input(
                 sys.stdin.buffer, self.format, run.signature, self.chunk, self.sample_rate

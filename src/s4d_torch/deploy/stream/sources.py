@@ -10,6 +10,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.sound import SUFFIXES
 from s4d_torch.data.user_files import BYTES, in_unit, read_sound
+from s4d_torch.deploy.stream.header import Header, read_header
 
 Format = Literal["numbers", "s16", "f32", "bytes"]
 RAW: dict[str, np.dtype[Any]] = {"s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
@@ -29,8 +30,10 @@ class ChunkSource(NamedTuple):
     is_file: bool = False
 
 
-def sound_file(path: Path, signature: Signature, chunk: int | None) -> ChunkSource:
-    """A file, of which a chunk at a time is given away."""
+def sound_file(
+    path: Path, signature: Signature, chunk: int | None, options: Any = None
+) -> ChunkSource:
+    """A file, of which a chunk at a time is given away; ``options`` are those of the data."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; use - for standard input")
     if path.suffix.lower() not in SUFFIXES or signature.tokens:
@@ -39,7 +42,7 @@ def sound_file(path: Path, signature: Signature, chunk: int | None) -> ChunkSour
             f"{path}: the run reads {wanted}; other files come through standard input, as in "
             f"'s4d stream RUN - < {path}'"
         )
-    samples, rate = read_sound(path, signature)
+    samples, rate = read_sound(path, signature, options)
     size = chunk or _usual_chunk(rate)
     parts = (samples[i : i + size] for i in range(0, len(samples), size))
     return ChunkSource(parts, size, rate, is_sound=True, is_file=True)
@@ -94,18 +97,28 @@ def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> I
 
 
 def _numbers(stream: IO[bytes], signature: Signature, size: int) -> Iterator[Array]:
-    """A sample in each line, its channels apart by spaces, commas, semicolons or tabs."""
+    """A sample in each line, its channels apart by spaces, commas, semicolons or tabs.
+
+    With a header, they go by their names.
+    """
     lines = enumerate(iter(stream.readline, b""), start=1)
-    samples = (_parse(line, number, signature) for number, line in lines if line.strip())
+    texts = ((number, _text(line)) for number, line in lines if line.strip())
+    header, body = read_header(texts, signature)
+    samples = (_parse(text, number, signature, header) for number, text in body)
     while held := list(islice(samples, size)):
         values = np.array(held)
         yield values[:, 0].astype(np.int64) if signature.tokens else values
 
 
-def _parse(line: bytes, number: int, signature: Signature) -> list[float]:
-    text = line.decode("utf-8", "replace").strip().lstrip("\ufeff")
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip().lstrip("\ufeff")
+
+
+def _parse(text: str, number: int, signature: Signature, header: Header | None) -> list[float]:
     where = f"standard input, line {number}: {text[:60]!r}"
     cells = text.translate(str.maketrans(",;\t", "   ")).split()
+    if header is not None:
+        cells = header.cells(text, where)
     wanted = 1 if signature.tokens else signature.features
     if len(cells) != wanted:
         each = "one token" if signature.tokens else f"{wanted} numbers"
