@@ -888,6 +888,7 @@ def test_tables_are_predicted_from_as_they_are_trained_on(run: Run, tmp_path: Pa
         ),
         ("latin.csv", "id,time,v\né,1,5\n".encode("latin-1"), r"latin\.csv is not text in UTF-8"),
         ("none.npy", np.zeros((0, 9, 1)), r"none\.npy holds no sequence"),
+        ("bare.npz", {}, r"bare\.npz holds no sequence"),
         ("hole.npy", np.array([[[1.0]], [[np.nan]]]), r"hole\.npy\[1\]: feature 0 of sample 0 is"),
         ("cut.npz", b"PK\x03\x04 and no more", r"cut\.npz cannot be read .* damaged"),
         ("objects.npz", {"X": np.array([[1], [1, 2]], dtype=object)}, "X holds Python objects"),

@@ -165,7 +165,9 @@ def _arrays(file: Path, signature: Signature, options: Any) -> list[tuple[str, A
             ordered = values if order is None else values[:, order]
             filled = without_gaps(ordered, f"{file}[{case}]") if fills else ordered
             found.append((case, filled))
-    return found if len(found) > 1 or f"cases{suffix}" in blocks else [("", v) for _, v in found]
+    if len(found) == 1 and not any(name.startswith("cases") for name in blocks):
+        return [("", found[0][1])]  # the file is the case
+    return found
 
 
 def _channel_order(
