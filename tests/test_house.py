@@ -33,6 +33,7 @@ FOLDERS = [
 MODULES = {
     "data": [
         "dataset",
+        "fingerprint",
         "missing_values",
         "process_pool",
         "files",

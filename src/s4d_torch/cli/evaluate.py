@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from s4d_torch._progress import progress
+from s4d_torch._progress import note, progress
 from s4d_torch.cli.common import options
 from s4d_torch.cli.common.display import as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, RunPath, Switch, shown
@@ -22,6 +22,7 @@ from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.describe import plural
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import score
+from s4d_torch.training.run import changed_data
 from s4d_torch.training.saved.run_folder import RunFolder
 
 MOST_CLASSES = 12  # of which a table shows what was taken for what
@@ -81,7 +82,12 @@ class Evaluate:
         dataset = fit_dataset(stored, run.signature, same_unit=same_task)
         old, new = run.signature.sample_rate, dataset.signature.sample_rate
         rate = relative_rate(run.signature, new) if self.rate is None else self.rate
+        own = same_task and self.config.data == run.config.data
+        changed = run.data_changes(stored) if own else []
         found = self._evaluate(self.config, run, dataset, rate)
+        if changed:
+            note(f"s4d: warning: {changed_data(changed)}")
+            found["data_changes"] = changed
         if self.json:
             print(as_json(found))
             return
