@@ -35,6 +35,7 @@ MODULES = {
         "dataset",
         "fingerprint",
         "missing_values",
+        "summary",
         "process_pool",
         "files",
         "store",

@@ -1,6 +1,7 @@
 """Own data through the commands: edited files, the summary of the data, groups, few cases."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,54 @@ def test_evaluation_says_that_the_data_was_edited(capsys: pytest.CaptureFixture[
     for other in (["--task", "new.csv"], ["--data.split-seed", "3"]):  # meant to be other data
         assert main(["evaluate", "run", *other]) == 0
         assert "not what the run" not in capsys.readouterr().err
+
+
+# -- what data holds -------------------------------------------------------------------------------
+
+
+def test_training_begins_with_a_summary_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("d.csv"), columns=("answer", "flat"))
+    assert main(["train", "d.csv", *TINY, "--out", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert "\n       classes fast 20, slow 20\n" in shown
+    assert "\nwarning: the feature " in shown
+    assert " stays the same all through a case and tells its target" in shown
+    assert " never changes and tells nothing\n" in shown
+    assert shown.index("warning:") < shown.index("epoch 1/1")
+    assert main(["train", "d.csv", *TINY, "--out", "other", "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    assert len(quiet.out.splitlines()) == 1
+    assert "warning" not in quiet.err
+    assert main(["train", "d.csv", *TINY, "--out", "third", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [each["event"] for each in objects(shown.out)] == ["epoch", "end"]
+    assert "s4d: warning: the feature " in shown.err
+
+
+@pytest.mark.parametrize("command", [["info", "d.csv"], ["train", "d.csv", *TINY, "--dry-run"]])
+def test_info_and_a_dry_run_show_all_of_it(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_table(Path("d.csv"), columns=("answer",))
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("warning: ") == 1
+    for pattern in (r"train +28 +12 +12 +0\b", r"fast +14 +2 +4\b", "same all through each case"):
+        assert re.search(pattern, shown)
+    assert main([*command, "--json", "--data.values", "x"]) == 0
+    (found,) = objects(capsys.readouterr().out)
+    assert found["summary"]["splits"]["test"]["classes"] == {"fast": 4, "slow": 4}
+    assert len(found["summary"]["channels"]) == 1
+    assert found["summary"]["warnings"] == []
+    assert not Path("runs").exists()
+
+
+def test_info_of_tasks_and_of_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "digits"]) == 0
+    assert "1,258" in capsys.readouterr().out
+    assert main(["info", "nowhere"]) == 1
+    assert "nowhere holds no run" in capsys.readouterr().err
+    assert main(["info", "pathfinder"]) == 1
+    assert "is made first" in capsys.readouterr().err
+    assert main(["info", "digits", "--plot", "a.png"]) == 2
+    assert "this is data" in capsys.readouterr().err

@@ -300,6 +300,8 @@ def test_plain_lines_and_the_quiet_result(capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "task   digits: handwritten digits, 8x8 pixels, read pixel by pixel"
     assert lines[1].startswith("data   160 sequences to learn from, 60 to validate, 60 to test; 64")
+    assert lines.pop(2).startswith("       classes 0 32, 1 31, ")
+    assert lines.pop(2) == "       values 1 0 to 16"
     assert re.fullmatch(r"model  S4D-LegS, causal: 1 layer of 8 .*; [\d,]+ parameters", lines[2])
     (run,) = Path("runs").iterdir()
     assert lines[3] == f"run    {run}"
