@@ -138,3 +138,31 @@ def test_info_of_tasks_and_of_what_is_not_there(capsys: pytest.CaptureFixture[st
     assert "is made first" in capsys.readouterr().err
     assert main(["info", "digits", "--plot", "a.png"]) == 2
     assert "this is data" in capsys.readouterr().err
+
+
+# -- few cases, and rare ones ----------------------------------------------------------------------
+
+
+def test_scores_of_few_cases_have_an_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("d.csv"))
+    assert main(["train", "d.csv", *TINY, "--out", "run", "--quiet"]) == 0
+    pattern = r"accuracy +\d+\.\d\d% \(\d+\.\d to \d+\.\d on 8 cases\)"
+    assert re.search(pattern, capsys.readouterr().out)
+    summary = json.loads(Path("run/summary.json").read_text())
+    low, high = summary["test_intervals"]["accuracy"]
+    assert low <= summary["test"]["accuracy"] <= high
+    assert main(["info", "run"]) == 0
+    assert re.search(pattern, capsys.readouterr().out)
+    assert main(["evaluate", "run", "--json"]) == 0
+    (found,) = objects(capsys.readouterr().out)
+    assert found["intervals"]["accuracy"] == pytest.approx([low, high])
+    assert main(["evaluate", "run"]) == 0
+    assert f"{100 * low:.1f} to {100 * high:.1f}" in capsys.readouterr().out
+
+
+def test_class_weights_are_for_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    np.savez("n.npz", X=random.normal(size=(40, 9)), y=random.normal(size=40))
+    assert main(["train", "n.npz", *TINY, "--training.class-weight", "balanced"]) == 2
+    assert "is for classes, this is a regression; leave it out" in capsys.readouterr().err
+    assert not Path("runs").exists()

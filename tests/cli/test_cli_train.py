@@ -323,7 +323,7 @@ def test_a_metric_of_others_is_chosen_by_and_shown(
     METRICS.register("margin", Metric(margin, "classification", True, format=".3f"))
     assert main([*TINY, "--epochs", "2", "--training.metric", "margin", "--out", "run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.match(r"epoch 1/2  loss \d\.\d+  validation margin +-?\d\.\d{3}  lr", lines[4])
+    assert re.match(r"epoch 1/2  loss \d\.\d+  validation margin +-?\d\.\d{3}  lr", lines[6])
     assert re.match(r"digits: test margin -?\d\.\d{3}, validation -?\d\.\d{3} after", lines[6])
     assert main(["evaluate", "run"]) == 0
     assert "margin" in capsys.readouterr().out

@@ -26,6 +26,7 @@ from s4d_torch.training.describe import (
     parameters_by_kind,
     plural,
 )
+from s4d_torch.training.intervals import show_score
 from s4d_torch.training.saved.run_folder import CONFIG, ENVIRONMENT
 
 WIDTH = 7
@@ -132,7 +133,7 @@ def _show(run: Run, console: Console) -> None:
         "model": describe_model(config, run.model),
         "method": describe_method(config.method) if config.model.architecture == "ssm" else "",
         "training": _training_line(run),
-        "test": ", ".join(f"{name} {METRICS[name].show(x)}" for name, x in test.items()),
+        "test": ", ".join(f"{name} {_score(run, name)}" for name in test),
         "made with": _environment(run),
     }
     for name, text in about.items():
@@ -143,6 +144,12 @@ def _show(run: Run, console: Console) -> None:
         table.add_row(kind, f"{number:,}")
     table.columns[1].justify = "right"
     console.print(table)
+
+
+def _score(run: Run, name: str) -> str:
+    summary = run.summary
+    interval = summary.get("test_intervals", {}).get(name)
+    return show_score(name, summary["test"][name], interval, summary.get("test_cases", 0))
 
 
 def _training_line(run: Run) -> str:

@@ -26,6 +26,7 @@ from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.describe import describe_data, describe_model, plural
 from s4d_torch.training.estimate import estimate_cost
+from s4d_torch.training.evaluation import class_weights
 from s4d_torch.training.reporter import Reporter, Reporters
 from s4d_torch.training.run import default_folder, keep_freed_memory
 from s4d_torch.training.saved.run_folder import RunFolder
@@ -126,6 +127,8 @@ class Train:
         dataset = options.load_data(config, folder)
         with misuse("--training.metric: "):
             config.metric(dataset.signature.kind)
+        with misuse("--training.class-weight: "):
+            class_weights(config.training.class_weight, dataset)
         if is_first_process() and not self.quiet:
             self._introduce(config, dataset, out, console)
         self._train(config, dataset, out, console)

@@ -102,7 +102,7 @@ class Run:
         outputs, targets = predict(
             self.model, dataset, rows, batch_size=size, precision=precision, rate=rate
         )
-        return score(outputs, targets, dataset.signature)
+        return score(outputs, targets, dataset.signature, intervals=True)
 
 
 def changed_data(changed: Sequence[str]) -> str:
@@ -255,6 +255,8 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
         "metric": trainer.metric_name,
         "test": test.scores,
         "test_loss": test.loss,
+        "test_cases": len(trainer.dataset.test),
+        "test_intervals": {name: list(ends) for name, ends in test.intervals.items()},
         "validation": state.best_score,
         "best_epoch": state.best_epoch,
         "steps": state.step,
