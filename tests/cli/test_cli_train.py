@@ -324,7 +324,8 @@ def test_a_metric_of_others_is_chosen_by_and_shown(
     assert main([*TINY, "--epochs", "2", "--training.metric", "margin", "--out", "run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.match(r"epoch 1/2  loss \d\.\d+  validation margin +-?\d\.\d{3}  lr", lines[6])
-    assert re.match(r"digits: test margin -?\d\.\d{3}, validation -?\d\.\d{3} after", lines[6])
+    test = r"-?\d\.\d{3} \(-?\d\.\d{3} to -?\d\.\d{3} on 60 cases\)"
+    assert re.match(rf"digits: test margin {test}, validation -?\d\.\d{{3}} after", lines[8])
     assert main(["evaluate", "run"]) == 0
     assert "margin" in capsys.readouterr().out
 
