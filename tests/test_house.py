@@ -33,7 +33,9 @@ FOLDERS = [
 MODULES = {
     "data": [
         "dataset",
+        "fingerprint",
         "missing_values",
+        "summary",
         "process_pool",
         "files",
         "store",

@@ -300,6 +300,8 @@ def test_plain_lines_and_the_quiet_result(capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "task   digits: handwritten digits, 8x8 pixels, read pixel by pixel"
     assert lines[1].startswith("data   160 sequences to learn from, 60 to validate, 60 to test; 64")
+    assert lines.pop(2).startswith("       classes 0 32, 1 31, ")
+    assert lines.pop(2) == "       values 1 0 to 16"
     assert re.fullmatch(r"model  S4D-LegS, causal: 1 layer of 8 .*; [\d,]+ parameters", lines[2])
     (run,) = Path("runs").iterdir()
     assert lines[3] == f"run    {run}"
@@ -321,8 +323,9 @@ def test_a_metric_of_others_is_chosen_by_and_shown(
     METRICS.register("margin", Metric(margin, "classification", True, format=".3f"))
     assert main([*TINY, "--epochs", "2", "--training.metric", "margin", "--out", "run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.match(r"epoch 1/2  loss \d\.\d+  validation margin +-?\d\.\d{3}  lr", lines[4])
-    assert re.match(r"digits: test margin -?\d\.\d{3}, validation -?\d\.\d{3} after", lines[6])
+    assert re.match(r"epoch 1/2  loss \d\.\d+  validation margin +-?\d\.\d{3}  lr", lines[6])
+    test = r"-?\d\.\d{3} \(-?\d\.\d{3} to -?\d\.\d{3} on 60 cases\)"
+    assert re.match(rf"digits: test margin {test}, validation -?\d\.\d{{3}} after", lines[8])
     assert main(["evaluate", "run"]) == 0
     assert "margin" in capsys.readouterr().out
 

@@ -17,6 +17,7 @@ from torch.optim import AdamW
 
 from s4d_torch.training import Run, train_on
 from s4d_torch.training.optimizer import optimizer_tensors, restore_optimizer
+from s4d_torch.training.reporter import Reporter
 from s4d_torch.training.saved.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from s4d_torch.training.saved.run_folder import OtherConfigError, RunFolder
 from training_job import small_config, small_data
@@ -272,6 +273,58 @@ def test_data_that_has_changed_under_a_run_is_refused(tmp_path: Path) -> None:
     data = small_data()
     nearly = replace(data.signature, input_scale=(1.0 + 1e-9,))  # computed on another machine
     train_on(replace(data, signature=nearly), CONFIG, out=tmp_path, device="cpu")
+
+
+def test_values_that_have_changed_under_a_run_are_refused(tmp_path: Path) -> None:
+    """Killed or finished, and with the same signature."""
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    data = small_data()
+    (tower,) = data.train.inputs
+    other = replace(data.train, inputs=(replace(tower, values=tower.values + 1e-3),))
+    halved = replace(data, train=data.train.part(slice(20)))
+    for summary in (True, False):
+        if not summary:
+            (tmp_path / "summary.json").unlink()
+        for changed, told in (
+            (replace(data, train=other), "values of train differ, or their order"),
+            (halved, "train had 40 cases, now 20"),
+        ):
+            with pytest.raises(OtherConfigError) as refusal:
+                train_on(changed, CONFIG, out=tmp_path, device="cpu")
+            assert f" began:\n  {told}\nput it back" in str(refusal.value)
+            assert "remove this one to begin anew" in str(refusal.value)
+    train_on(data, CONFIG, out=tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_runs_from_before_fingerprints_go_on_with_a_word(finished: bool, tmp_path: Path) -> None:
+    messages: list[str] = []
+
+    class Listener(Reporter):
+        def message(self, text: str) -> None:
+            messages.append(text)
+
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    (tmp_path / "data.json").unlink()
+    if not finished:
+        (tmp_path / "summary.json").unlink()
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu", reporter=Listener())
+    assert sum("whether the data has changed since is not known" in text for text in messages) == 1
+    assert (tmp_path / "data.json").exists() is not finished  # a finished run is only read
+
+
+def test_signatures_from_before_there_were_names_still_fit(tmp_path: Path) -> None:
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    data = small_data()
+    named = replace(data, signature=replace(data.signature, channels=("x",), target="slope"))
+    train_on(named, CONFIG, out=tmp_path, device="cpu")
+
+
+def test_a_damaged_fingerprint_is_told(tmp_path: Path) -> None:
+    train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
+    (tmp_path / "data.json").write_text('{"train": 3}')
+    with pytest.raises(ValueError, match=r"data\.json is damaged: expected an object"):
+        train_on(small_data(), CONFIG, out=tmp_path, device="cpu")
 
 
 def test_a_finished_run_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

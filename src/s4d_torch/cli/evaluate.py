@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from s4d_torch._progress import progress
+from s4d_torch._progress import note, progress
 from s4d_torch.cli.common import options
 from s4d_torch.cli.common.display import as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, RunPath, Switch, shown
@@ -22,9 +22,12 @@ from s4d_torch.training import METRICS, Config, Run
 from s4d_torch.training.describe import plural
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import score
+from s4d_torch.training.intervals import show_interval
+from s4d_torch.training.run import changed_data
 from s4d_torch.training.saved.run_folder import RunFolder
 
 MOST_CLASSES = 12  # of which a table shows what was taken for what
+OWN = ("path", "targets", "problem", "groups")  # options that name parts of the data itself
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,12 @@ class Evaluate:
         dataset = fit_dataset(stored, run.signature, same_unit=same_task)
         old, new = run.signature.sample_rate, dataset.signature.sample_rate
         rate = relative_rate(run.signature, new) if self.rate is None else self.rate
+        own = same_task and self.config.data == run.config.data
+        changed = run.data_changes(stored) if own else []
         found = self._evaluate(self.config, run, dataset, rate)
+        if changed:
+            note(f"s4d: warning: {changed_data(changed)}")
+            found["data_changes"] = changed
         if self.json:
             print(as_json(found))
             return
@@ -105,7 +113,7 @@ class Evaluate:
                 batch_size=size,
                 advance=None if shown is None else shown.advance,
             )
-        evaluation = score(outputs, targets, dataset.signature)
+        evaluation = score(outputs, targets, dataset.signature, intervals=True)
         found: dict[str, Any] = {
             "run": self.run_folder,
             "task": config.task,
@@ -115,6 +123,7 @@ class Evaluate:
             "rate": rate,
             "loss": evaluation.loss,
             "scores": evaluation.scores,
+            "intervals": evaluation.intervals,
         }
         kind, classes = run.signature.kind, run.signature.classes
         if kind == "classification" and run.signature.outputs <= MOST_CLASSES:
@@ -127,7 +136,7 @@ class Evaluate:
 def _read_alike(data: Any, run: RunFolder) -> Any:
     """Options for other data of the run's own kind, which is read as in training."""
     used: dict[str, Any] = {f.name: getattr(run.config().data, f.name) for f in fields(data)}
-    which = {name: getattr(data, name) for name in ("path", "targets", "problem") if name in used}
+    which = {name: getattr(data, name) for name in OWN if name in used}
     if "target" in used:
         used["target"] = used["target"] or run.signature().target
     return type(data)(**(used | which))
@@ -135,10 +144,11 @@ def _read_alike(data: Any, run: RunFolder) -> Any:
 
 def _show(found: Mapping[str, Any], console: Console) -> None:
     say(console, f"{found['task']}, {found['split']}: {plural(found['sequences'], 'sequence')}")
-    table = plain_table("", "", show_header=False, padding=(0, 1))
+    table = plain_table("", "", "", show_header=False, padding=(0, 1))
     table.columns[1].justify = "right"
     for name, value in found["scores"].items():
-        table.add_row(name, METRICS[name].show(value))
+        interval = found["intervals"].get(name)
+        table.add_row(name, METRICS[name].show(value), show_interval(name, interval))
     table.add_row("loss", f"{found['loss']:.4f}")
     console.print(table)
     if "counted_bits" in found:

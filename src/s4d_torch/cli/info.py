@@ -1,19 +1,23 @@
-"""``s4d info``: what a run is, how it went, and what its layers have learned to listen to."""
+"""``s4d info``: what a run is, how it went and what its layers have learned; or what data holds."""
 
 import json as jsonlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import tyro
 from rich.console import Console
 
+from s4d_torch.cli.common import options
+from s4d_torch.cli.common.data_summary import show_summary
 from s4d_torch.cli.common.display import amount, as_json, plain_table, say
-from s4d_torch.cli.common.options import RunPath, Switch, shown
-from s4d_torch.cli.common.parsing import UsageError
+from s4d_torch.cli.common.options import DataDir, RunPath, Switch, shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError, parse, take_positional
+from s4d_torch.data import TASKS
 from s4d_torch.explore.timescales import QUANTILES, Layers, layer_timescales, save_timescales
 from s4d_torch.paper.figures import FORMATS
-from s4d_torch.training import METRICS, Run
+from s4d_torch.training import METRICS, Config, Run, default_config
 from s4d_torch.training.build import build_model
 from s4d_torch.training.describe import (
     describe_method,
@@ -22,7 +26,8 @@ from s4d_torch.training.describe import (
     parameters_by_kind,
     plural,
 )
-from s4d_torch.training.saved.run_folder import ENVIRONMENT
+from s4d_torch.training.intervals import show_score
+from s4d_torch.training.saved.run_folder import CONFIG, ENVIRONMENT
 
 WIDTH = 7
 MEASURES = ("dt", "time_constant", "frequency")
@@ -32,19 +37,41 @@ MEASURES = ("dt", "time_constant", "frequency")
 class Info:
     """Show a run: model, training, and the timescales and frequencies it has learned.
 
+    Of a task or a path to data instead: cases, channels, classes, duplicates, and what would spoil
+    a result; see 's4d info DATA --help' for its options.
+
     With the step size dt of its channel, a mode fades by a factor e within 1 / (dt |Re A|) samples,
     its time constant, and turns dt |Im A| / (2 pi) times per sample. Beside the trained values
     stand those before training.
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made"""
+    """the folder that 's4d train' made; or data: a task, or a path to your own"""
     plot: Annotated[Path | None, shown("FILE", "no picture")] = None
     """draw timescales and frequencies into a .png, .svg or .pdf file"""
     json: Switch = False
     """print a JSON object"""
+    data_dir: DataDir = None
+    """where data is"""
+    config: Annotated[Config | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
+
+    @staticmethod
+    def parse(arguments: Sequence[str]) -> "Info":
+        """The command for a run, or for data, which has options."""
+        subject, others = take_positional(arguments, Info)
+        if subject is None:
+            return tyro.cli(Info, prog="s4d info", args=list(others))
+        path = Path(subject)
+        if (path / CONFIG).exists() or not (subject in TASKS or path.exists()):
+            return parse(Info, subject, others, {})[0]
+        task, data = options.task_and_options(subject)
+        command, parts = parse(Info, subject, others, {"data": data})
+        return replace(command, config=default_config(task, **vars(parts["data"])))
 
     def run(self, console: Console) -> None:
+        if self.config is not None:
+            self._show_data(self.config, console)
+            return
         if self.plot is not None and self.plot.suffix.lower() not in FORMATS:
             raise UsageError(
                 f"--plot must end in one of {', '.join(FORMATS)}; got {self.plot.name!r}"
@@ -65,6 +92,19 @@ class Info:
             save_timescales(start, trained, self.plot, length=length, sample_rate=rate)
             if not self.json:
                 say(console, f"wrote {self.plot}")
+
+    def _show_data(self, config: Config, console: Console) -> None:
+        if self.plot is not None:
+            raise UsageError("--plot draws what a run has learned; this is data")
+        summary = options.load_summary(config, options.data_folder(self.data_dir))
+        if summary is None:
+            raise CommandError(f"the data of {config.task} is made first; 's4d train' does that")
+        if self.json:
+            data = config.to_json()["data"]
+            print(as_json({"task": config.task, "data": data, "summary": summary.to_json()}))
+            return
+        say(console, f"{config.task}: {TASKS[config.task].summary}")
+        show_summary(summary, console)
 
 
 def described(run: Run, start: Layers, trained: Layers) -> dict[str, Any]:
@@ -93,7 +133,7 @@ def _show(run: Run, console: Console) -> None:
         "model": describe_model(config, run.model),
         "method": describe_method(config.method) if config.model.architecture == "ssm" else "",
         "training": _training_line(run),
-        "test": ", ".join(f"{name} {METRICS[name].show(x)}" for name, x in test.items()),
+        "test": ", ".join(f"{name} {_score(run, name)}" for name in test),
         "made with": _environment(run),
     }
     for name, text in about.items():
@@ -104,6 +144,12 @@ def _show(run: Run, console: Console) -> None:
         table.add_row(kind, f"{number:,}")
     table.columns[1].justify = "right"
     console.print(table)
+
+
+def _score(run: Run, name: str) -> str:
+    summary = run.summary
+    interval = summary.get("test_intervals", {}).get(name)
+    return show_score(name, summary["test"][name], interval, summary.get("test_cases", 0))
 
 
 def _training_line(run: Run) -> str:

@@ -11,18 +11,22 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from s4d_torch._progress import note
 from s4d_torch.cli.common import display, options, parsing
+from s4d_torch.cli.common.data_summary import short_lines, show_summary
 from s4d_torch.cli.common.display import amount, as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, Switch, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process, misuse
 from s4d_torch.cli.tasks import tasks_list
 from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source
+from s4d_torch.data.summary import summarize
 from s4d_torch.nn.method import METHODS
 from s4d_torch.training import METRICS, Config, default_config, train_on
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.describe import describe_data, describe_model, plural
 from s4d_torch.training.estimate import estimate_cost
+from s4d_torch.training.evaluation import class_weights
 from s4d_torch.training.reporter import Reporter, Reporters
 from s4d_torch.training.run import default_folder, keep_freed_memory
 from s4d_torch.training.saved.run_folder import RunFolder
@@ -81,7 +85,7 @@ class Train:
     json: Switch = False
     """print a JSON object for each epoch and one for the result, and nothing else"""
     dry_run: Switch = False
-    """show model, memory and time without training; no run is written"""
+    """show data, model, memory and time without training; no run is written"""
     config: Annotated[Config | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
 
     @staticmethod
@@ -109,7 +113,7 @@ class Train:
 
     def run(self, console: Console) -> None:
         assert self.config is not None
-        config, task = self.config, TASKS[self.config.task]
+        config = self.config
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         folder = options.data_folder(self.data_dir, download=not self.offline, mirror=self.mirror)
@@ -123,15 +127,30 @@ class Train:
         dataset = options.load_data(config, folder)
         with misuse("--training.metric: "):
             config.metric(dataset.signature.kind)
-        if not (self.quiet or self.json):
-            model = build_model(config, dataset.signature)
-            say(console, f"task   {task.name}: {task.summary}")
-            say(console, f"data   {describe_data(dataset)}")
-            say(console, f"model  {describe_model(config, model)}")
-            if self.preset == "auto" and task.paper is not None:
-                say(console, "preset paper, its hyper-parameters; --preset small is for a laptop")
-            say(console, f"run    {out}")
+        with misuse("--training.class-weight: "):
+            class_weights(config.training.class_weight, dataset)
+        if is_first_process() and not self.quiet:
+            self._introduce(config, dataset, out, console)
         self._train(config, dataset, out, console)
+
+    def _introduce(self, config: Config, dataset: Dataset, out: Path, console: Console) -> None:
+        """What is about to be trained on what; with --json only warnings, beside the objects."""
+        task, summary = TASKS[config.task], summarize(dataset)
+        if self.json:
+            for warning in summary.warnings:
+                note(f"s4d: warning: {warning}")
+            return
+        model = build_model(config, dataset.signature)
+        say(console, f"task   {task.name}: {task.summary}")
+        say(console, f"data   {describe_data(dataset)}")
+        for line in short_lines(summary):
+            say(console, f"       {line}")
+        say(console, f"model  {describe_model(config, model)}")
+        if self.preset == "auto" and task.paper is not None:
+            say(console, "preset paper, its hyper-parameters; --preset small is for a laptop")
+        say(console, f"run    {out}")
+        for warning in summary.warnings:
+            say(console, f"warning: {warning}")
 
     def _train(self, config: Config, dataset: Dataset, out: Path, console: Console) -> None:
         try:
@@ -156,8 +175,9 @@ class Train:
     def _show_cost(self, config: Config, folder: DataFolder, out: Path, console: Console) -> None:
         """A table of what the run is and takes; only prepared data may be written, for later."""
         found = estimate_cost(config, folder, self.device)
+        summary = None if found["synthetic"] else options.load_summary(config, folder)
         if self.json:
-            print(as_json(found))
+            print(as_json({**found, "summary": None if summary is None else summary.to_json()}))
             return
         table = plain_table("", "", show_header=False, title="Dry run", padding=(0, 1))
         for name, text in _cost_rows(config, out, found):
@@ -168,6 +188,8 @@ class Train:
             epoch, total = (amount(found[name]) for name in ("seconds_per_epoch", "seconds"))
             speed = f"about {epoch} per epoch, {total} for all"
         say(console, f"{speed}, {_bytes(found['peak_bytes'])}")
+        if summary is not None:
+            show_summary(summary, console)
 
     def _reporter(self, console: Console, out: Path) -> Reporter:
         lines = display.Live if console.is_terminal else display.Lines

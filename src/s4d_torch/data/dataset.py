@@ -193,12 +193,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Three disjoint splits of one task."""
+    """Three disjoint splits of one task; ``notes`` are what its reader has to say about it."""
 
     train: Split
     validation: Split
     test: Split
     signature: Signature
+    notes: tuple[str, ...] = ()
 
     @staticmethod
     def of(splits: Iterable[Split], signature: Signature) -> Dataset:
@@ -246,8 +247,12 @@ class Dataset:
 
     def shortened(self, *, train: int | None = None, test: int | None = None) -> Dataset:
         """At most so many training sequences, and validation and test sequences."""
-        splits = self.train.few(train), self.validation.few(test), self.test.few(test)
-        return Dataset.of(splits, self.signature)
+        return replace(
+            self,
+            train=self.train.few(train),
+            validation=self.validation.few(test),
+            test=self.test.few(test),
+        )
 
     def repeated(self, sizes: Sequence[int]) -> Dataset:
         """Splits of these sizes: the sequences that are there, over and over."""
@@ -257,7 +262,8 @@ class Dataset:
 
     def mapped(self, change: Callable[[Split], Split]) -> Dataset:
         """With each split changed."""
-        return Dataset.of(map(change, self.splits.values()), self.signature)
+        changed = Dataset.of(map(change, self.splits.values()), self.signature)
+        return replace(changed, notes=self.notes)
 
     def grouped(self) -> Dataset:
         """The same, known to have the sequences of a class or of a source together."""

@@ -11,6 +11,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Dataset, Kind, Signature, Split
 
 CHUNK_BYTES = 1 << 24  # of values that are looked at together
+DRAWS = 200  # of groups, the best of which is taken
 
 
 def cut_randomly(count: int, fractions: Sequence[float], seed: int) -> list[Array]:
@@ -77,14 +78,81 @@ def hold_out(targets: Array, kind: Kind, fractions: Sequence[float], seed: int) 
     return parts
 
 
+def hold_out_groups(
+    groups: Array, targets: Array, kind: Kind, fractions: Sequence[float], seed: int
+) -> list[Array]:
+    """:func:`hold_out` of whole groups (n,): no group has cases in two parts.
+
+    Of many random draws, the one whose parts come closest to their shares of each class.
+    """
+    names, number = np.unique(groups, return_inverse=True)
+    if len(names) <= len(fractions):
+        raise ValueError(
+            f"{len(names)} groups ({', '.join(map(str, names))}) are too few for "
+            f"{len(fractions) + 1} splits that share none; name what has more of them, or bring "
+            "splits of your own"
+        )
+    if kind == "regression":
+        kinds, of_case = np.zeros(1), np.zeros(len(targets), dtype=np.int64)
+    else:
+        kinds, of_case = np.unique(targets, return_inverse=True)
+    counts = np.zeros((len(names), len(kinds)))  # of the cases of each class in each group
+    np.add.at(counts, (number, of_case), 1)
+    random = np.random.Generator(np.random.PCG64(seed))
+    draws = [_draw_groups(counts, fractions, random) for _ in range(DRAWS)]
+    wanted = np.array([1 - sum(fractions), *fractions])[:, None] * counts.sum(0)
+
+    def distance(part_of_group: Array) -> float:
+        found = np.stack([counts[part_of_group == i].sum(0) for i in range(len(wanted))])
+        unseen = (found[0] == 0).sum()  # classes that could not be learned, worst of all
+        return float(np.abs(found - wanted).sum() + unseen * 2 * len(targets))
+
+    best = min(draws, key=distance)
+    return [np.flatnonzero(best[number] == i) for i in range(len(wanted))]
+
+
+def _draw_groups(counts: Array, fractions: Sequence[float], random: np.random.Generator) -> Array:
+    """The part of each group, 0 to learn from: each part takes groups until it has its share."""
+    sizes, parts = counts.sum(1), np.zeros(len(counts), dtype=np.int64)
+    left = list(random.permutation(len(counts)))
+    for i, fraction in enumerate(fractions, start=1):
+        missing, later = fraction * sizes.sum(), len(fractions) - i + 1
+        taken = 0.0
+        # one that would go further beyond the share than it now falls short is not taken
+        while len(left) > later and (not taken or missing - taken > sizes[left[-1]] / 2):
+            taken += sizes[left[-1]]
+            parts[left.pop()] = i
+    return parts
+
+
+def _refuse_shared_groups(given: Mapping[str, Split]) -> None:
+    known: dict[str, str] = {}
+    for name, split in given.items():
+        if split.groups is None:
+            continue
+        for group in np.unique(split.groups[split.index]):
+            if known.setdefault(str(group), name) != name:
+                raise ValueError(
+                    f"the group {str(group)!r} has cases in {known[str(group)]} and in {name}; "
+                    "expected each group in one split"
+                )
+
+
 def complete_splits(given: Mapping[str, Split], kind: Kind, holdout: Holdout) -> dict[str, Split]:
     """All three splits; those that are not ``given`` are held out of "train", which is.
 
-    Each is shuffled, so that the first n cases of files sorted by class are a fair sample.
+    Each is shuffled, so that the first n cases of files sorted by class are a fair sample. Cases
+    of one group, where there are groups, stay in one split.
     """
+    _refuse_shared_groups(given)
     missing = [name for name in ("validation", "test") if name not in given]
     whole, fractions = given["train"], [getattr(holdout, name) for name in missing]
-    parts = hold_out(whole.labels(), kind, fractions, holdout.split_seed)
+    seed = holdout.split_seed
+    if whole.groups is None:
+        parts = hold_out(whole.labels(), kind, fractions, seed)
+    else:
+        groups = whole.groups[whole.index]
+        parts = hold_out_groups(groups, whole.labels(), kind, fractions, seed)
     held = {name: whole.part(part) for name, part in zip(("train", *missing), parts, strict=True)}
     splits = dict(given) | held
     random = np.random.Generator(np.random.PCG64(holdout.split_seed))

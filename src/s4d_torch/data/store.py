@@ -80,7 +80,11 @@ def write_dataset(dataset: Dataset, scratch: Scratch) -> None:
         }
         for name, split in dataset.splits.items()
     }
-    described = {"splits": splits, "signature": asdict(dataset.signature)}
+    described = {
+        "splits": splits,
+        "signature": asdict(dataset.signature),
+        "notes": dataset.notes,
+    }
     (scratch.folder / INDEX).write_text(json.dumps(described, indent=1))
 
 
@@ -107,7 +111,8 @@ def read_dataset(place: Path) -> Dataset:
         )
         for name, split in described["splits"].items()
     }
-    return Dataset(**splits, signature=signature_from(described["signature"]))
+    notes = tuple(described.get("notes", ()))
+    return Dataset(**splits, signature=signature_from(described["signature"]), notes=notes)
 
 
 def signature_from(described: Mapping[str, Any]) -> Signature:

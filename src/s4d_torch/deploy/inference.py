@@ -124,7 +124,7 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
         name: replace(split, targets=numbers[np.asarray(split.targets, dtype=np.int64)])
         for name, split in dataset.splits.items()
     }
-    return Dataset(**splits, signature=signature)
+    return Dataset.of(splits.values(), signature)
 
 
 def _reordered(dataset: Dataset, order: Sequence[int]) -> Dataset:

@@ -50,11 +50,7 @@ class EstimatorTrainer(Trainer):
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Weighted cross entropy, or the squared error averaged over the numbers of a case."""
         if self.dataset.signature.kind == "classification":
-            smoothing = self.config.training.label_smoothing
-            weights = None if self.class_weights is None else self.class_weights.to(outputs)
-            return cross_entropy(
-                outputs, targets, weights, reduction="sum", label_smoothing=smoothing
-            )
+            return super().loss_sum(outputs, targets)
         wanted = targets.to(outputs.dtype).view_as(outputs)
         return mse_loss(outputs, wanted, reduction="sum") / outputs.shape[1]
 

@@ -18,7 +18,7 @@ PRESETS = ("paper", "small")
 
 # Options that came later. At their defaults a config in JSON leaves them out, so that runs and
 # results from before they existed are still those of the same config.
-LATER = (("training", "rate_jitter"),)
+LATER = (("training", "rate_jitter"), ("training", "class_weight"))
 LATER_OF_DATA = {
     "arrays": ("missing",),
     "audio-folder": ("resample", "mono", "skip_bad"),
@@ -113,6 +113,8 @@ class TrainingConfig:
     """bfloat16 is autocast: weights and state spaces stay in float32"""
     label_smoothing: float = 0.0
     """part of a target spread over all classes"""
+    class_weight: Literal["none", "balanced"] = "none"
+    """balanced: cases count in the loss as their class is rare in training"""
     patience: int | None = None
     """stop after so many epochs without a better validation score"""
     rate_jitter: float = 0.0
@@ -128,6 +130,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         validate.one_of("metric", self.metric, ("auto", *METRICS))
+        validate.one_of("class_weight", self.class_weight, ("none", "balanced"))
         _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be a number from 0 to 2^63 - 1, got {self.seed}")

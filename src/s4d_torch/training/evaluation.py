@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,15 +11,20 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from s4d_torch.data.dataset import IGNORED, Batch, Dataset, Signature, Split
 from s4d_torch.training.distributed import Processes
+from s4d_torch.training.intervals import Interval, score_intervals
 from s4d_torch.training.metrics import METRICS
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The mean loss, and every score that fits the kind of the task."""
+    """The mean loss, and every score that fits the kind of the task.
+
+    ``intervals`` of 95 % are those of a test with few cases.
+    """
 
     loss: float
     scores: dict[str, float]
+    intervals: dict[str, Interval] = field(default_factory=dict)
 
 
 def call(
@@ -37,15 +42,41 @@ def call(
     return y if y.dtype == torch.float64 else y.float()
 
 
+def class_weights(choice: str, dataset: Dataset) -> Tensor | None:
+    """For "balanced", one over how frequent each class is in training; 1 in the mean of all cases.
+
+    None for "none".
+    """
+    if choice == "none":
+        return None
+    kind = dataset.signature.kind
+    if kind != "classification":
+        raise ValueError(f"class_weight {choice!r} is for classes, this is a {kind}; leave it out")
+    labels = dataset.train.labels().astype(np.int64)
+    counts = np.bincount(labels, minlength=dataset.signature.outputs)
+    present = counts > 0
+    weights = np.zeros(len(counts))
+    weights[present] = len(labels) / (present.sum() * counts[present])
+    return torch.from_numpy(weights)
+
+
 def loss_sum(
-    outputs: Tensor, targets: Tensor, signature: Signature, label_smoothing: float = 0.0
+    outputs: Tensor,
+    targets: Tensor,
+    signature: Signature,
+    label_smoothing: float = 0.0,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """Cross entropy, or the squared error in units of the targets' spread; summed over a batch."""
+    """Cross entropy, or the squared error in units of the targets' spread; summed over a batch.
+
+    ``weights`` are those of the classes.
+    """
     if signature.kind == "regression":
         return mse_loss(outputs[:, 0], targets.to(outputs.dtype), reduction="sum")
     if signature.kind == "generation":  # over all symbols, not those after the ends
         outputs, targets = outputs.flatten(0, 1), targets.flatten()
-    return cross_entropy(outputs, targets, reduction="sum", label_smoothing=label_smoothing)
+    each = None if weights is None else weights.to(outputs)
+    return cross_entropy(outputs, targets, each, reduction="sum", label_smoothing=label_smoothing)
 
 
 @torch.no_grad()
@@ -101,7 +132,9 @@ def surprise(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return nats.view(targets.shape).double().sum(1), (targets != IGNORED).sum(1)
 
 
-def score(outputs: Tensor, targets: Tensor, signature: Signature) -> Evaluation:
+def score(
+    outputs: Tensor, targets: Tensor, signature: Signature, *, intervals: bool = False
+) -> Evaluation:
     """The loss and all scores of predictions; those of a regression in the targets' own unit.
 
     Predictions that are no numbers have no score, whatever class they would seem to name.
@@ -117,7 +150,8 @@ def score(outputs: Tensor, targets: Tensor, signature: Signature) -> Evaluation:
         for name, metric in METRICS.items()
         if metric.kind == signature.kind
     }
-    return Evaluation(loss, scores)
+    known = score_intervals(outputs, targets, list(scores)) if intervals else {}
+    return Evaluation(loss, scores, known)
 
 
 def physical(values: Tensor, signature: Signature) -> Tensor:

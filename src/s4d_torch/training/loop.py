@@ -22,7 +22,7 @@ from s4d_torch.training import distributed, divergence
 from s4d_torch.training.batches import Order, Part, feed
 from s4d_torch.training.config import Config
 from s4d_torch.training.distributed import Processes
-from s4d_torch.training.evaluation import Evaluation, call, loss_sum, predict, score
+from s4d_torch.training.evaluation import Evaluation, call, class_weights, loss_sum, predict, score
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.optimizer import MovingAverage, Optimizer
 from s4d_torch.training.reporter import Progress, Reporter
@@ -84,6 +84,7 @@ class Trainer:
         self.optimizer = Optimizer(self.model, config.optimizer, self.steps)
         self.metric_name = config.metric(dataset.signature.kind)
         self.metric = METRICS[self.metric_name]
+        self.class_weights = class_weights(training.class_weight, dataset)
         self.state = TrainingState()
         self.loss = self.lr = math.nan  # of the last step
         self.rate = 1.0  # what dt is multiplied by in this step
@@ -151,7 +152,8 @@ class Trainer:
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """What outputs cost, summed over a batch."""
         smoothing = self.config.training.label_smoothing
-        return loss_sum(outputs, targets, self.dataset.signature, smoothing)
+        signature = self.dataset.signature
+        return loss_sum(outputs, targets, signature, smoothing, self.class_weights)
 
     def _skip(self, parts: list[Part], loss: float, norm: Tensor) -> None:
         """Leave a bad batch out, or stop, with a word on where the numbers went wrong."""
@@ -215,7 +217,7 @@ class Trainer:
             rate=rate,
             processes=self.processes,
         )
-        found = score(outputs, targets, self.dataset.signature)
+        found = score(outputs, targets, self.dataset.signature, intervals=split == "test")
         return self.processes.from_first(found)  # decisions follow from it
 
     def _save(self, asked_to_stop: bool) -> None:

@@ -72,12 +72,12 @@ def auroc(scores: Tensor, classes: Tensor) -> float:
         positive = classes == k
         ups = int(positive.sum())
         if 0 < ups < len(classes):
-            ranks = _ranks(_log_odds(scores.double(), k))[positive].sum().item()
+            ranks = _ranks(log_odds(scores.double(), k))[positive].sum().item()
             areas.append((ranks - ups * (ups + 1) / 2) / (ups * (len(classes) - ups)))
     return math.fsum(areas) / len(areas) if areas else math.nan
 
 
-def _log_odds(scores: Tensor, k: int) -> Tensor:
+def log_odds(scores: Tensor, k: int) -> Tensor:
     """``log p_k / (1 - p_k)``: orders as p_k = softmax(scores)_k does, and never saturates."""
     others = torch.cat([scores[:, :k], scores[:, k + 1 :]], dim=1)
     return scores[:, k] - others.logsumexp(1)

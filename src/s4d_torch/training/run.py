@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
+from s4d_torch.data.fingerprint import changes, fingerprint
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
 from s4d_torch.nn.pretrained import Pretrained
@@ -33,6 +35,11 @@ from s4d_torch.training.loop import Trainer
 from s4d_torch.training.reporter import Reporter
 from s4d_torch.training.saved.run_folder import RunFolder
 from s4d_torch.training.saved.store import FolderStore, MemoryStore
+
+NOT_COMPARED = (
+    "this run is from before runs kept a fingerprint of their data; whether the data has changed "
+    "since is not known"
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,11 @@ class Run:
         chosen = replace(self.config.data, **options) if options else self.config.data
         return load_dataset(task, chosen, self.config, data)
 
+    def data_changes(self, dataset: Dataset) -> list[str]:
+        """What ``dataset`` differs in from what the run was trained on, as far as that is known."""
+        before = None if self.folder is None else RunFolder(self.folder).data()
+        return [] if before is None else changes(before, fingerprint(dataset))
+
     def evaluate(
         self,
         dataset: Dataset | None = None,
@@ -81,13 +93,24 @@ class Run:
         ``rate`` is how many samples of the training data one sample here stands for: 2 for data
         at half the sampling rate.
         """
-        dataset = self.dataset() if dataset is None else dataset
+        if dataset is None:
+            dataset = self.dataset()
+            if changed := self.data_changes(dataset):
+                warnings.warn(changed_data(changed), stacklevel=2)
         rows, training = dataset.splits[split], self.config.training
         size, precision = batch_size or training.batch_size, training.precision
         outputs, targets = predict(
             self.model, dataset, rows, batch_size=size, precision=precision, rate=rate
         )
-        return score(outputs, targets, dataset.signature)
+        return score(outputs, targets, dataset.signature, intervals=True)
+
+
+def changed_data(changed: Sequence[str]) -> str:
+    """A warning about what :meth:`Run.data_changes` found."""
+    return (
+        f"the data is not what the run was trained on: {'; '.join(changed)}. Splits are drawn anew "
+        "from other data, so cases that are tested may be cases the run has learned from"
+    )
 
 
 def load_dataset(
@@ -146,12 +169,15 @@ def train_on(
             reporter = Reporter()
         folder = None if out is None else RunFolder(out)
         store = MemoryStore()
+        compared = folder is None or not folder.begun or folder.data() is not None
         if folder is not None:
             store = FolderStore(folder, checkpoint_minutes, processes)
         with (
             lost_process_errors(store.where_to_go_on),
-            _claimed(folder, config, dataset.signature, processes),
+            _claimed(folder, config, dataset, processes),
         ):
+            if not compared:
+                reporter.message(NOT_COMPARED)
             if folder is not None and processes.from_first(folder.summary() is not None):
                 reporter.message(f"the run in {folder.path} is finished; these are its scores")
                 run = Run.load(folder.path)
@@ -176,7 +202,7 @@ def train_on(
 
 @contextmanager
 def _claimed(
-    folder: RunFolder | None, config: Config, signature: Signature, processes: Processes
+    folder: RunFolder | None, config: Config, dataset: Dataset, processes: Processes
 ) -> Iterator[None]:
     """The folder belongs to this run; if rank 0 may not have it, no process goes on."""
     problem: Exception | None = None
@@ -184,10 +210,12 @@ def _claimed(
         if folder is not None and processes.writes:
             try:
                 folder.check(config)
+                found = fingerprint(dataset)
+                folder.check_data(dataset.signature, found)
                 if folder.summary() is None:  # a finished run is only read
                     stack.enter_context(folder.locked())
                     folder.claim(config)
-                    folder.describe(signature)
+                    folder.describe(dataset.signature, found)
             except (OSError, ValueError) as error:
                 problem = error
         problem = processes.from_first(problem)
@@ -227,6 +255,8 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
         "metric": trainer.metric_name,
         "test": test.scores,
         "test_loss": test.loss,
+        "test_cases": len(trainer.dataset.test),
+        "test_intervals": {name: list(ends) for name, ends in test.intervals.items()},
         "validation": state.best_score,
         "best_epoch": state.best_epoch,
         "steps": state.step,

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from s4d_torch._progress import amount, clock, say
+from s4d_torch.training.intervals import show_score
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reporter import Progress, Reporter
 from s4d_torch.training.saved.run_folder import finite
@@ -42,9 +43,11 @@ class Final(Reporter):
 
     def end(self, summary: Mapping[str, Any]) -> None:
         name, show = summary["metric"], METRICS[summary["metric"]].show
+        interval = summary.get("test_intervals", {}).get(name)
+        test = show_score(name, summary["test"][name], interval, summary.get("test_cases", 0))
         say(
             self.console,
-            f"{summary['task']}: test {name} {show(summary['test'][name])}, "
+            f"{summary['task']}: test {name} {test}, "
             f"validation {show(summary['validation'])} after epoch {summary['best_epoch']}, "
             f"{amount(summary['seconds'])}; weights in {self.out / 'best'}",
         )

@@ -1,6 +1,7 @@
 """Options that several commands have, what they lead to, and how a wrong one is refused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import tyro
 
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
+from s4d_torch.data.summary import DataSummary, summarize
 from s4d_torch.training import Config
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.run import load_dataset
@@ -67,3 +69,11 @@ def load_data(config: Config, folder: DataFolder) -> Dataset:
         return load_dataset(TASKS[config.task], config.data, config, folder)
     except TypeError as error:
         raise CommandError(str(error)) from error
+
+
+def load_summary(config: Config, folder: DataFolder) -> DataSummary | None:
+    """What the data of a config holds; None where it would take long to make it first."""
+    preview = TASKS[config.task].preview
+    if preview is not None and preview(config.data) is not None:
+        return None
+    return summarize(load_data(config, replace(folder, download=False)))

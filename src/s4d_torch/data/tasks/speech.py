@@ -152,7 +152,7 @@ def _build(
     scale = 1 / root_mean_square(stored, index["train"])
     signature = Signature.of_classes(words, length=LENGTH, input_scale=(scale,), sample_rate=RATE)
     splits = {split: Split((stored,), labels, rows) for split, rows in index.items()}
-    return Dataset(**splits, signature=signature)
+    return Dataset(splits["train"], splits["validation"], splits["test"], signature)
 
 
 PAPER = replace(ARENA, d_model=128, batch_size=16)

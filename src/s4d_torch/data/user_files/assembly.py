@@ -80,4 +80,4 @@ def dataset_of(
         channels=tuple(channels),
         target=target,
     )
-    return Dataset(**splits, signature=signature)
+    return Dataset.of(splits.values(), signature)

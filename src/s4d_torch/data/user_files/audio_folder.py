@@ -225,7 +225,7 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
         input_scale=(1 / root_mean_square(stored, complete["train"].index),),
         sample_rate=common.sample_rate,
     )
-    return Dataset(**complete, signature=signature)
+    return Dataset.of(complete.values(), signature)
 
 
 def _tried(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 
 from s4d_torch._files import append_synced, locked, unfinished, write_atomically
 from s4d_torch._version import __version__
+from s4d_torch.data import fingerprint
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
 from s4d_torch.nn.baselines import load_model
@@ -28,6 +29,7 @@ from s4d_torch.training.config import Config, differences
 from s4d_torch.training.saved.checkpoint import newest_step
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
+DATA = "data.json"
 METRICS, SUMMARY, BEST, LOCK = "metrics.csv", "summary.json", "best", ".lock"
 
 
@@ -36,8 +38,9 @@ class OtherConfigError(ValueError):
 
 
 class RunFolder:
-    """``run.json`` (the config), ``signature.json`` (the data), ``metrics.csv`` (a row per epoch),
-    ``checkpoints/``, ``best/`` (weights to use), ``summary.json`` once the run is done.
+    """``run.json`` (the config), ``signature.json`` (the data as the model sees it), ``data.json``
+    (its fingerprint), ``metrics.csv`` (a row per epoch), ``checkpoints/``, ``best/`` (weights to
+    use), ``summary.json`` once the run is done.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -85,31 +88,48 @@ class RunFolder:
             raise FileNotFoundError(f"{self.path} has no {SIGNATURE}: its run never got started")
         return signature_from(_read_json(self.path / SIGNATURE))
 
-    def describe(self, signature: Signature) -> None:
-        """Write down the data as the model sees it, and the surroundings of the run.
-
-        Refused if the run has begun on data of another kind: its weights and scores would not fit.
-        """
-        if newest_step(self.checkpoints) is not None and (self.path / SIGNATURE).exists():
-            before = self.signature()
-            if not before.channels:  # a run from before names were kept
-                before = replace(before, channels=signature.channels, target=signature.target)
-            old, new = (  # as far as another machine would compute them from the same data
-                _each_number(asdict(each), lambda x: float(f"{x:.5g}"))
-                for each in (before, signature)
+    def data(self) -> dict[str, Any] | None:
+        """The fingerprint of the data; None of runs from before it was kept."""
+        path = self.path / DATA
+        if not path.exists():
+            return None
+        found = _read_json(path)
+        if not all(isinstance(split, dict) for split in found.values()):
+            raise ValueError(
+                f"{path} is damaged: expected an object for each split; remove it to go on without "
+                "comparing the data"
             )
-            if changes := differences(old, new):
-                listed = "".join(f"\n  {change:.200}" for change in changes)
-                raise OtherConfigError(
-                    f"the data has changed since the run in {self.path} began:{listed}\n"
-                    "put it back to go on with the run, or name another folder (--out)"
-                )
+        return found
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something that a run has learned."""
+        return (self.path / SUMMARY).exists() or newest_step(self.checkpoints) is not None
+
+    def check_data(self, signature: Signature, data: Mapping[str, Any]) -> None:
+        """Refuse data other than that on which the run has begun: its scores would not be those."""
+        if not self.begun or not (self.path / SIGNATURE).exists():
+            return
+        changes = fingerprint.changes(self.data() or data, data)
+        changes += _signature_changes(self.signature(), signature)
+        if changes:
+            listed = "".join(f"\n  {change:.200}" for change in changes)
+            raise OtherConfigError(
+                f"the data has changed since the run in {self.path} began:{listed}\n"
+                "put it back to go on with the run, name another folder (--out), or remove this "
+                "one to begin anew"
+            )
+
+    def describe(self, signature: Signature, data: Mapping[str, Any]) -> None:
+        """Write down the data, also as the model sees it, and the surroundings of the run."""
+        self.check_data(signature, data)
         self.write_json(SIGNATURE, asdict(signature))
+        self.write_json(DATA, data)
         self.write_json(ENVIRONMENT, environment())
 
     def _unfinished(self) -> list[Path]:
         """Files that a killed process was writing."""
-        names = (CONFIG, SIGNATURE, ENVIRONMENT, METRICS, SUMMARY)
+        names = (CONFIG, SIGNATURE, DATA, ENVIRONMENT, METRICS, SUMMARY)
         weights = [self.best / name for name in (WEIGHTS, MODEL_CONFIG)]
         return unfinished([*(self.path / name for name in names), *weights])
 
@@ -168,6 +188,15 @@ class RunFolder:
             )
 
         return locked(self.path / LOCK, refuse)
+
+
+def _signature_changes(before: Signature, now: Signature) -> list[str]:
+    """As far as another machine would compute them from the same data."""
+    old, new = (_each_number(asdict(each), lambda x: float(f"{x:.5g}")) for each in (before, now))
+    for name in ("channels", "target"):
+        if not old[name]:  # from before there were names
+            new[name] = old[name]
+    return differences(old, new)
 
 
 def finite(value: Any) -> Any:
