@@ -71,6 +71,7 @@ def standard_input(
         raw = _raw(stream, RAW[form], signature.features, size, Gaps(missing))
         return ChunkSource((in_unit(part, signature) for part in raw), size, rate, is_sound=True)
     size = chunk or 1
+    parts: Iterator[Array]
     if form == "bytes":
         parts = (part[:, 0] for part in _raw(stream, np.dtype(np.uint8), 1, size, Gaps()))
     else:
