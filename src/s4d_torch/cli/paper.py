@@ -186,8 +186,8 @@ class RunTables(Planned):
         if failed := [result for result in done if result.error is not None]:
             raise CommandError(
                 f"{len(failed)} of {len(done)} experiments failed, the first one {failed[0].key} "
-                f"({label(failed[0].config)}: {outcome(failed[0])}); {self.folder} has the error of "
-                "each as KEY.json, and --retry-failed runs them again"
+                f"({label(failed[0].config)}: {outcome(failed[0])}); {self.folder} has the error "
+                "of each as KEY.json, and --retry-failed runs them again"
             )
 
 
