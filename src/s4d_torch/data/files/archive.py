@@ -16,7 +16,7 @@ from functools import partial
 from io import FileIO
 from lzma import LZMAError
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple, cast
 
 from rich.filesize import decimal
 
@@ -24,8 +24,10 @@ CHUNK = 1 << 20
 LONGEST_PATH = 4096
 HEADERS = 1 << 20  # bytes that may say what one member of a tar file is; names and times need few
 BLOCK = 512  # of a tar file, which ends with blocks of zeros
-DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, OSError, RuntimeError)
-DAMAGED += (LZMAError, ValueError, OverflowError)  # tarfile reads numbers without a check
+DAMAGED = (  # the last two as tarfile reads numbers without a check
+    *(zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, LZMAError, OSError),
+    *(RuntimeError, ValueError, OverflowError),
+)
 
 
 class ArchiveError(ValueError):
@@ -140,8 +142,8 @@ def _tar(path: Path) -> Iterator[tuple[tarfile.TarFile, "_LimitedHeaders"]]:
     """A tar file, compressed by gzip or not, before its first member."""
     with path.open("rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
-    with gzip.open(path) if compressed else path.open("rb") as file:
-        stream = _LimitedHeaders(file)
+    with gzip.open(path) if compressed else path.open("rb") as opened:
+        stream = _LimitedHeaders(cast(IO[bytes], opened))
         yield tarfile.TarFile(fileobj=stream), stream  # type: ignore[arg-type]
 
 
