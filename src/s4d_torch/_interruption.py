@@ -30,9 +30,10 @@ def is_command() -> bool:
 
 def begin_quietly() -> None:
     """Ctrl-C ends a command that is still being imported; :func:`command_begins` ends that."""
-    if is_command() and threading.current_thread() is threading.main_thread():
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, leave_quietly)
+    main = threading.current_thread() is threading.main_thread()
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_command() and main and usual:
+        signal.signal(signal.SIGINT, leave_quietly)
 
 
 def command_begins() -> None:
