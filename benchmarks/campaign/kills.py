@@ -58,7 +58,12 @@ def run(count: int, seed: int, workers: int) -> Figures:
 
 
 def one_run(
-    kind: str, chance: random.Random, number: int, root: Path, wanted: dict[str, Any], seconds: float
+    kind: str,
+    chance: random.Random,
+    number: int,
+    root: Path,
+    wanted: dict[str, Any],
+    seconds: float,
 ) -> tuple[list[str], str]:
     """A run that is killed a few times; how each time, and what was wrong in the end."""
     folder, kills = root / f"{kind} {number}", list[str]()
