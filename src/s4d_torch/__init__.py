@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 # OpenMP reads this once, when torch is loaded: threads that spin while they wait make every call
 # many times slower on a machine that others use too.
 if "torch" not in sys.modules:
+    from s4d_torch._interruption import begin_quietly
+
+    begin_quietly()  # torch takes seconds
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from s4d_torch._version import __version__

@@ -1,6 +1,8 @@
 """Ctrl-C and SIGTERM, which ask a process to stop where nothing is lost."""
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,34 @@ from typing import Any
 
 class Interrupted(KeyboardInterrupt):
     """Work that was stopped by its user after saving; the message says how to go on."""
+
+
+def leave_quietly(number: int, frame: FrameType | None) -> None:
+    """A handler for a command that has not begun: there is nothing to save, and nothing to say."""
+    os._exit(130)
+
+
+def is_command() -> bool:
+    """Whether this process was started as ``s4d`` or ``python -m s4d_torch``, by its arguments.
+
+    While a package is imported for ``python -m``, the name of the script is not known yet.
+    """
+    name = sys.argv[0] if sys.argv else ""
+    return name == "-m" or os.path.basename(name).partition(".")[0] == "s4d"
+
+
+def begin_quietly() -> None:
+    """Ctrl-C ends a command that is still being imported; :func:`command_begins` ends that."""
+    main = threading.current_thread() is threading.main_thread()
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_command() and main and usual:
+        signal.signal(signal.SIGINT, leave_quietly)
+
+
+def command_begins() -> None:
+    """From here on Ctrl-C is a ``KeyboardInterrupt`` again."""
+    if signal.getsignal(signal.SIGINT) is leave_quietly:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Stop:

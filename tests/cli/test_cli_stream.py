@@ -481,7 +481,8 @@ def test_runs_that_cannot_stream(folder: Path, capsys: pytest.CaptureFixture[str
     [
         (b"1 2\n3\n", "line 2: '3' has 1 values; the run reads 2 numbers in each line"),
         (b"1 2\nx y\n", "line 2: 'x y' is no number; for raw sound give --format s16 or f32"),
-        (b"1 nan\n", "line 1: '1 nan' is no finite number"),
+        (b"1 nan\n", "line 1: '1 nan' is no finite number; --missing hold repeats the last"),
+        (b"1 2\n1 1e300\n", "line 2: '1 1e300' is no finite number"),
     ],
 )
 def test_bad_lines_are_named(
@@ -493,6 +494,25 @@ def test_bad_lines_are_named(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert message in complaint([pairs], capsys)
+
+
+def test_missing_values_can_be_held(pairs: str, sounds: str, streamed: Streamed) -> None:
+    given = b"1 2\nnan 3\ninf nan\n4 5\n", b"1 2\n1 3\n1 3\n4 5\n"
+    for chunk in ("1", "3"):
+        found = [streamed(pairs, "--missing", "hold", "--chunk", chunk, given=x) for x in given]
+        assert last(found[0])["probabilities"] == last(found[1])["probabilities"]
+    raw = [np.array([0.5, *gap, 0.1], "<f4").tobytes() for gap in ([np.nan] * 9, [0.5] * 9)]
+    options = "--missing", "hold", "--format", "f32", "--chunk", "4"
+    found = [streamed(sounds, *options, given=x) for x in raw]
+    assert last(found[0])["probabilities"] == last(found[1])["probabilities"]
+
+
+def test_nothing_is_held_before_the_first_sample(
+    pairs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"nan 1\n")))
+    error = complaint([pairs, "--missing", "hold"], capsys)
+    assert "line 1: 'nan 1' is no finite number, and none came before to be held" in error
 
 
 def test_raw_samples_that_are_no_numbers(
@@ -520,6 +540,7 @@ def test_misuse_is_explained(
         ("--sample-rate", "0"): "--sample-rate must be above 0, got 0.0",
         ("--fast",): "--fast is for sound files",
         ("--format", "bytes"): "--format bytes: the run reads signals",
+        (file, "--missing", "hold"): "are for standard input, not for files",
         (file, "--format", "s16"): "are for standard input, not for files",
     }.items():
         assert message in complaint([sounds, *arguments], capsys, code=2)

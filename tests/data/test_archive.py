@@ -5,6 +5,7 @@ import io
 import shutil
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,51 @@ def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
         extract(path, tmp_path / "out", Limits(total=2_000_000))
     with pytest.raises(ArchiveError, match="'bomb' is one too many: at most 1"):
         extract(path, tmp_path / "out", Limits(files=1))
+
+
+LONG = {"a long name": tarfile.GNUTYPE_LONGNAME, "properties": tarfile.XHDTYPE}
+
+
+@pytest.mark.parametrize("name", ["x.tgz", "x.gz"])
+@pytest.mark.parametrize("kind", [*LONG.values(), tarfile.XGLTYPE], ids=[*LONG, "for all"])
+def test_a_header_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, kind: bytes, name: str
+) -> None:
+    """tarfile reads all of it, 2 GB that are 2 MB on the disk, before it gives the member."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 2 << 30
+    with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
+        file.write(header.tobuf(tarfile.GNU_FORMAT))
+        file.write(bytes(8 << 20))  # more does not come to be read
+    tracemalloc.start()
+    try:
+        assert is_archive(tmp_path / name) == (name == "x.tgz")
+        with pytest.raises(ArchiveError, match=r"the header of a member has more than 1\.0 MB"):
+            extract(tmp_path / name, tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert found(tmp_path / "out") == {}
+
+
+def test_holes_without_end_are_refused(tmp_path: Path) -> None:
+    """A sparse file's list of holes is read whole, however long it is."""
+    header = bytearray(tarfile.TarInfo("x").tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = tarfile.GNUTYPE_SPARSE
+    header[482] = 1  # the list goes on in the next block
+    header[148:156] = b"        "
+    header[148:156] = b"%06o\0 " % sum(header)
+    more = (b"0" * 11 + b"\0") * 42  # 21 pairs, then: it goes on
+    with gzip.open(tmp_path / "x.tgz", "wb", compresslevel=1) as file:
+        file.write(bytes(header) + (more + b"\1".ljust(8, b"\0")) * 10_000)
+    with pytest.raises(ArchiveError, match=r"the header of a member has more than 1\.0 MB"):
+        extract(tmp_path / "x.tgz", tmp_path / "out")
+
+
+def test_names_without_end_are_refused(tmp_path: Path) -> None:
+    path = tar_file(tmp_path / "x.tar", ("a/" * 5000 + "b", b"1"))
+    with pytest.raises(ArchiveError, match=r"'a/a.*' has a path of 10001 letters"):
+        extract(path, tmp_path / "out")
 
 
 def test_copies_of_links_count(tmp_path: Path) -> None:

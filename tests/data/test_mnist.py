@@ -69,7 +69,7 @@ def test_damaged_idx_files_are_refused(tmp_path: Path, name: str) -> None:
         good + b"\0": "announces 5 x 4 x 3 = 60 bytes of data and holds more",
         good[:4]
         + b"\xff" * 12
-        + b"x": "= 79228162458924105385300197375 bytes of data and holds 1;",
+        + b"x": "= 79228162458924105385300197375 bytes of data, more than 1073741824;",
     }
     for content, message in cases.items():
         with pytest.raises(ValueError, match=str(path)) as refused:

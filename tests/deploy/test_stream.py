@@ -267,17 +267,62 @@ def test_models_that_cannot_stream_are_refused() -> None:
         (torch.zeros(5, 3, dtype=torch.float64), r"u is torch.float64"),
         (np.zeros((5, 3), np.int16), r"must be real floating point, got torch.int16"),
         ([["a", "b", "c"]], "a chunk must hold numbers, got list"),
-        (torch.full((5, 3), torch.nan), "NaN or infinite"),
+        (torch.full((5, 3), torch.nan), "sample 0 of the chunk, channel 0, is nan, and 15 of its"),
+        ([[0.0] * 3, [0.0, 0.0, -np.inf]], "sample 1 of the chunk, channel 2, is -inf, and 1 of"),
+        ([[0.0, 1e300, 0.0]], "sample 0 of the chunk, channel 1, is inf"),  # in float32
+        ([[0.0, -3e38, 0.0]], "sample 0 of the chunk, channel 1, is -3e"),  # its square is too
     ],
 )
 def test_bad_chunks_are_refused_and_change_nothing(chunk: Any, message: str) -> None:
-    model = model_of(check_finite=True)
+    model = model_of()
     u = samples(model)
     stream = Stream(model)
     stream.push(u[:20])
     with pytest.raises((TypeError, ValueError), match=message):
         stream.push(chunk)
     assert_same(stream.push(u[20:]), offline(model, u))
+
+
+@pytest.mark.parametrize("crossover", [1, None])
+@pytest.mark.parametrize("length", [1, 30])
+def test_numbers_that_are_none_leave_no_trace(
+    crossover: int | None, length: int, tmp_path: Path
+) -> None:
+    model = model_of(pooling="none")
+    u = samples(model)
+    stream = Stream(model, rate=2.0, crossover=crossover)
+    answers = [stream.push(u[:20])]
+    bad = u[:length].clone()
+    bad[-1, 1] = torch.nan
+    for chunk in (bad, bad.numpy(), bad.nan_to_num(torch.inf)):
+        with pytest.raises(ValueError, match=f"sample {length - 1} of the chunk, channel 1, is"):
+            stream.push(chunk)
+    assert stream.samples == 20
+    stream.snapshot(tmp_path / "file")
+    stream.restore(tmp_path / "file")
+    answers.append(stream.push(u[20:]))
+    assert_same(torch.cat(answers), offline(model, u, rate=2.0))
+
+
+def test_of_many_streams_none_takes_a_number_that_is_none() -> None:
+    model = model_of()
+    u = samples(model)
+    streams = Streams(model)
+    streams.push({"a": u[:5], "b": u[:5]})
+    with pytest.raises(ValueError, match="stream 'b': sample 5 of the chunk, channel 0, is nan"):
+        streams.push({"a": u[5:], "b": torch.cat([u[5:10], torch.full((1, 3), torch.nan)])})
+    assert_same(streams.push({"a": u[5:]})["a"], offline(model, u))
+
+
+def test_who_wants_numbers_that_are_none_gets_them(tmp_path: Path) -> None:
+    model = model_of(check_finite=True)
+    stream = Stream(model, check_finite=False)
+    assert stream.push(torch.full((5, 3), torch.nan)).isnan().all()
+    stream.snapshot(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"layer.0 holds NaN or infinity.*from before it came"):
+        Stream(model).restore(tmp_path / "file")
+    with pytest.raises(TypeError, match="check_finite must be True or False, got 'no'"):
+        Stream(model, check_finite="no")  # type: ignore[arg-type]
 
 
 def test_a_token_that_is_none_changes_nothing() -> None:
@@ -477,7 +522,14 @@ def test_damaged_snapshots_are_refused(tmp_path: Path) -> None:
         del described["streams"][0]["rate"]
         metadata["description"] = json.dumps(described)
 
+    def endless(metadata: dict[str, str], _: dict[str, Tensor]) -> None:
+        metadata["description"] = metadata["description"].replace('"rate": 1.0', '"rate": Infinity')
+
     refused("does not say which streams", hide)
+    refused("does not say which streams", endless)
+    refused("does not say whose", lambda m, _: m.update(description="[]"))
+    refused("does not say whose", lambda m, _: m.update(description='{"config": 3}'))
+    refused("answer holds NaN", lambda _, x: x["answer"].fill_(torch.inf) is None or None)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         stream.restore(tmp_path / "absent")
     (tmp_path / "short").write_bytes((tmp_path / "file").read_bytes()[:50])

@@ -360,6 +360,44 @@ def test_the_commands_list_run_and_report(
     assert "did you mean 'scifar'" in capsys.readouterr().err
 
 
+def test_all_results_are_reported_wherever_they_lie(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path, ["choices"], seeds=(0, 1))  # not in a folder of results
+    write_results(tmp_path / "results", ["choices"], seeds=(2,))
+    (tmp_path / "other.json").write_text('{"name": "no result"}')
+    report = ["paper", "report", "--no-figures", "--out", str(tmp_path)]
+    assert main(report) == 0
+    assert "21 of the 21 results" in capsys.readouterr().out
+    assert "seeds 0, 1, 2\n" in (tmp_path / "report.md").read_text()
+    assert main([*report, "--seeds", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "7 of the 21 results" in said
+    assert "left out, as --seeds does not name them: seeds 0, 2" in said
+    assert main([*report, "--scale", "small"]) == 0
+    said = capsys.readouterr().out
+    assert "0 of the 21 results" in said
+    assert "left out, as they belong to no table at scale small: 21" in said
+    assert main(["paper", "claims", "--out", str(tmp_path)]) == 0
+    assert "3 seeds" in capsys.readouterr().out
+
+
+def test_a_grid_that_failed_ends_as_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = next(iter(RECIPES["choices"].rows))
+    names = ("paper", "run", "choices", "--rows", row, "--seeds", "0", "--workers", "1")
+    folders = ("--out", str(tmp_path), "--data-dir", str(tmp_path / "no data"))
+    (tmp_path / "no data").write_text("a file, where the folder of the data should be")
+    for _ in range(2):  # in the second call it has failed before
+        assert main([*names, *folders]) == 1
+        said = capsys.readouterr().err
+        assert "1 of 1 experiments failed, the first one " in said
+        (result,) = (tmp_path / "results").glob("*.json")
+        assert f"{result.stem} (scifar S4D-" in said
+        assert "--retry-failed runs them again" in said
+
+
 def test_a_finished_grid_has_no_script_for_slurm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

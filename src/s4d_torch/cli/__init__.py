@@ -12,6 +12,7 @@ from typing import Any
 import tyro
 from rich.console import Console
 
+from s4d_torch._interruption import command_begins
 from s4d_torch._registry import unknown
 from s4d_torch._version import __version__
 from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            _parse(given).run(Console(quiet=not is_first_process()))
+            command = _parse(given)
+            command_begins()
+            command.run(Console(quiet=not is_first_process()))
         except SystemExit as stop:  # --help, or misuse that has been explained
             return int(stop.code or 0)
         except UsageError as error:

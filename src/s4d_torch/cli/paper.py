@@ -1,7 +1,8 @@
 """``s4d paper``: the paper's tables, figures and claims as commands."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,14 +14,15 @@ from rich.text import Text
 
 from s4d_torch._progress import duration
 from s4d_torch.cli.common.display import plain_table, say
-from s4d_torch.cli.common.parsing import UsageError, misuse
+from s4d_torch.cli.common.options import shown
+from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import Claim, Finding, judge
 from s4d_torch.paper.experiments.engines import run_one
 from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.paper.experiments.grid import run_grid
-from s4d_torch.paper.experiments.watch import grid_view
+from s4d_torch.paper.experiments.watch import grid_view, label, outcome
 from s4d_torch.paper.figures import FIGURES, FORMATS, save_figure
 from s4d_torch.paper.recipes import RECIPES, REFERENCE_TABLES, require_known, select_experiments
 from s4d_torch.paper.report import write_report
@@ -33,8 +35,6 @@ class Shared:
 
     scale: Literal["full", "small", "tiny"] = "tiny"
     """full: the paper's sizes; small, tiny: reductions for hours or minutes on two cores"""
-    seeds: tuple[int, ...] = (0, 1)
-    """one run for each"""
     out: Path = Path("paper")
     """the folder of results, one small file for each run, and of the report"""
     data_dir: Path = field(default_factory=default_root)
@@ -44,8 +44,13 @@ class Shared:
     def folder(self) -> Path:
         return self.out / "results"
 
-    def results(self) -> Results:
-        return Results.read(self.folder, self.scale, self.seeds)
+    def read(self, seeds: Sequence[int] | None) -> Results:
+        """The results in the folder of results, and those that lie directly in that of the report.
+
+        By default of all seeds there are.
+        """
+        beside = Results.read(self.out, self.scale, seeds)
+        return beside | Results.read(self.folder, self.scale, seeds)
 
     @property
     def data(self) -> DataFolder:
@@ -53,7 +58,36 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class ListTables(Shared):
+class Planned(Shared):
+    """Runs that are wanted, whether they are there or not."""
+
+    seeds: tuple[int, ...] = (0, 1)
+    """one run for each"""
+
+
+@dataclass(frozen=True)
+class Found(Shared):
+    """Runs that are there."""
+
+    seeds: Annotated[tuple[int, ...] | None, shown("INT [INT ...]", "all that were run")] = None
+    """only these"""
+
+    def results(self, console: Console) -> Results:
+        """What there is to show; what is left out is said."""
+        every = self.read(None)
+        results = every if self.seeds is None else replace(every, seeds=self.seeds)
+        runs = results.in_tables()
+        failed = sum(run.error is not None for run in runs)
+        say(console, f"{len(runs)} of the {len(every.runs)} results in {self.out}; {failed} failed")
+        if left := [str(seed) for seed in every.seeds if seed not in results.seeds]:
+            say(console, f"left out, as --seeds does not name them: seeds {', '.join(left)}")
+        if other := len(every.runs) - len(every.in_tables()):
+            say(console, f"left out, as they belong to no table at scale {self.scale}: {other}")
+        return results
+
+
+@dataclass(frozen=True)
+class ListTables(Planned):
     """Every table and figure: what it needs, how much is done, and how long the rest takes."""
 
     def run(self, console: Console) -> None:
@@ -61,7 +95,7 @@ class ListTables(Shared):
         for heading in ("name", "what, and its data", "runs done", "time left"):
             table.add_column(heading, no_wrap=not heading.startswith("what"))
         tasks: list[str] = []
-        for name, (done, wanted, seconds) in self.results().progress().items():
+        for name, (done, wanted, seconds) in self.read(self.seeds).progress().items():
             recipe = RECIPES[name]
             left = f"about {duration(seconds)}" if done < wanted else "–"
             needed = list(dict.fromkeys(column.task for column in recipe.columns))
@@ -82,7 +116,7 @@ class ListTables(Shared):
 
 
 @dataclass(frozen=True)
-class RunTables(Shared):
+class RunTables(Planned):
     """Run the experiments of tables that have no result yet; goes on after any interruption.
 
     Figures are drawn into the folder of the report, as .png, .svg and .pdf; tables that need no
@@ -145,8 +179,16 @@ class RunTables(Shared):
             # the script for Slurm goes to standard output alone
             watch=None if self.engine == "slurm" else grid_view(console),
         )
-        if self.engine == "slurm" and len(done) == len({each.key for each in experiments}):
+        if self.engine == "slurm":
+            if len(done) < len({each.key for each in experiments}):
+                return
             say(Console(stderr=True), f"nothing to submit: all {len(done)} experiments are done")
+        if failed := [result for result in done if result.error is not None]:
+            raise CommandError(
+                f"{len(failed)} of {len(done)} experiments failed, the first one {failed[0].key} "
+                f"({label(failed[0].config)}: {outcome(failed[0])}); {self.folder} has the error "
+                "of each as KEY.json, and --retry-failed runs them again"
+            )
 
 
 def _reference_table(name: str) -> Table:
@@ -160,23 +202,24 @@ def _reference_table(name: str) -> Table:
 
 
 @dataclass(frozen=True)
-class WriteReport(Shared):
+class WriteReport(Found):
     """Write report.html (one self-contained page) and report.md from the results there are."""
 
     figures: bool = True
     """draw the figures anew; needs matplotlib"""
 
     def run(self, console: Console) -> None:
-        write_report(self.results(), self.out, figures=self.figures)
-        console.print(f"the report is in {self.out / 'report.html'} and {self.out / 'report.md'}")
+        write_report(self.results(console), self.out, figures=self.figures)
+        files = f"{self.out / 'report.html'} and {self.out / 'report.md'}"
+        say(console, f"the report is in {files}")
 
 
 @dataclass(frozen=True)
-class CheckClaims(Shared):
+class CheckClaims(Found):
     """Check every claim of the paper, and print what holds, what fails, and by how much."""
 
     def run(self, console: Console) -> None:
-        print_claims(console, self.results())
+        print_claims(console, self.results(console))
 
 
 COLORS = {"holds": "green", "fails": "red", "not decided": "yellow"}
@@ -220,7 +263,9 @@ class RunOne:
 
     def run(self, console: Console) -> None:
         result = run_one(self.manifest, self.index)
-        console.print(f"{result.key}: {'failed' if result.error else 'done'}")
+        if result.error is not None:
+            raise CommandError(f"{result.key}: {outcome(result)}")
+        say(console, f"{result.key}: done")
 
 
 Part = (

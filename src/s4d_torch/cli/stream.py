@@ -19,7 +19,13 @@ from s4d_torch.cli.predict import load_predictor
 from s4d_torch.deploy.inference import describe_rate, relative_rate, runner_up
 from s4d_torch.deploy.stream.live import Stream as LiveStream
 from s4d_torch.deploy.stream.session import StreamSession
-from s4d_torch.deploy.stream.sources import ChunkSource, Format, sound_file, standard_input
+from s4d_torch.deploy.stream.sources import (
+    ChunkSource,
+    Format,
+    Missing,
+    sound_file,
+    standard_input,
+)
 from s4d_torch.training import Run
 
 
@@ -40,6 +46,9 @@ class Stream:
     format: Format = "numbers"
     """of standard input: a line of numbers for each sample; raw samples of 16 bits, or of float32
     with full scale at 1, little endian, channels in turn; or bytes of text"""
+    missing: Missing = "error"
+    """a value of standard input that is NaN or infinite: an error that names its line, or hold, the
+    last value of its channel again"""
     sample_rate: Annotated[float | None, shown("HZ", "that of the run")] = None
     """samples per second of standard input"""
     rate: Annotated[float | None, shown("FLOAT", "by the sampling rates")] = None
@@ -73,9 +82,10 @@ class Stream:
     def _check(self) -> None:
         counts, rates = ["chunk", "every", "restart", "threads"], ["rate", "sample_rate"]
         check_options(self, at_least_one=counts, above_zero=rates)
-        of_input = self.format != "numbers" or self.sample_rate is not None
-        if self.source != "-" and of_input:
-            raise UsageError("--format and --sample-rate are for standard input, not for files")
+        given = (self.format, self.missing, self.sample_rate) != ("numbers", "error", None)
+        if self.source != "-" and given:
+            options = "--format, --missing and --sample-rate"
+            raise UsageError(f"{options} are for standard input, not for files")
         if self.source == "-" and self.fast:
             raise UsageError("--fast is for sound files; standard input is read as it comes")
 
@@ -110,7 +120,12 @@ class Stream:
             return sound_file(Path(self.source), run.signature, self.chunk, run.config.data)
         with misuse():  # of --format; what is wrong within comes as it is read
             return standard_input(
-                sys.stdin.buffer, self.format, run.signature, self.chunk, self.sample_rate
+                sys.stdin.buffer,
+                self.format,
+                run.signature,
+                self.chunk,
+                self.sample_rate,
+                self.missing,
             )
 
 

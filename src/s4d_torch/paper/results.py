@@ -117,8 +117,14 @@ class Results:
         found = {path.stem: read_result(folder, path.stem) for path in folder.glob("*.json")}
         runs = {key: run for key, run in sorted(found.items()) if run is not None}
         if seeds is None:
-            seeds = sorted({r.config["training"]["seed"] for r in runs.values() if r.error is None})
+            configs = [run.config for run in runs.values() if "training" in run.config]
+            seeds = sorted({config["training"]["seed"] for config in configs})
         return Results(runs, scale, tuple(seeds))
+
+    def __or__(self, other: "Results") -> "Results":
+        """Those of both; of one experiment the other's."""
+        seeds = dict.fromkeys((*self.seeds, *other.seeds))
+        return Results({**self.runs, **other.runs}, self.scale, tuple(sorted(seeds)))
 
     @cached_property
     def tables(self) -> dict[str, TableResults]:

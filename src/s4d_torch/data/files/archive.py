@@ -1,6 +1,8 @@
 """Archives (zip, tar) unpacked safely: nothing outside the folder, no links out of it, no bombs."""
 
 import errno
+import gzip
+import math
 import posixpath
 import re
 import shutil
@@ -9,17 +11,23 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from io import FileIO
+from lzma import LZMAError
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple, cast
 
 from rich.filesize import decimal
 
 CHUNK = 1 << 20
 LONGEST_PATH = 4096
+HEADERS = 1 << 20  # bytes that may say what one member of a tar file is; names and times need few
 BLOCK = 512  # of a tar file, which ends with blocks of zeros
-DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, OSError, RuntimeError)
+DAMAGED = (  # the last two as tarfile reads numbers without a check
+    *(zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, LZMAError, OSError),
+    *(RuntimeError, ValueError, OverflowError),
+)
 
 
 class ArchiveError(ValueError):
@@ -51,9 +59,11 @@ def is_archive(path: Path) -> bool:
     if not name.endswith(".gz") or name.endswith(".tar.gz"):
         return name.endswith((".zip", ".tar", ".tar.gz", ".tgz"))
     try:
-        with tarfile.open(path) as tar:
+        with _tar(path) as (tar, _):
             return tar.next() is not None  # zeros alone would pass for an empty tar
-    except (tarfile.TarError, EOFError, zlib.error):
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except DAMAGED:
         return False
 
 
@@ -75,6 +85,8 @@ def _members(archive: Path) -> Iterator[_Member]:
     read = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
     try:
         yield from read(archive)
+    except ArchiveError:
+        raise
     except DAMAGED as error:
         raise _damaged(archive, error) from error
 
@@ -104,9 +116,10 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
 
 
 def _tar_members(archive: Path) -> Iterator[_Member]:
-    with tarfile.open(archive) as tar:
+    with _tar(archive) as (tar, stream):
         while (info := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # there may be millions
+            stream.left = math.inf  # for its content, which the writer counts
             if info.isdir():
                 yield _Member(info.name, "folder")
             elif info.issym():
@@ -117,11 +130,38 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
                 yield _Member(info.name, "file", partial(tar.extractfile, info))
             else:
                 raise _refused(archive, info.name, "is a device or another special file")
+            stream.left = HEADERS
         # tarfile takes a header that it cannot read for the end; the end is zeros, or nothing
-        assert tar.fileobj is not None
-        tar.fileobj.seek(tar.offset)
-        if tar.fileobj.read(BLOCK) not in (b"", bytes(BLOCK)):
+        stream.seek(tar.offset)
+        if stream.read(BLOCK) not in (b"", bytes(BLOCK)):
             raise tarfile.ReadError(f"no member begins at byte {tar.offset}")
+
+
+@contextmanager
+def _tar(path: Path) -> Iterator[tuple[tarfile.TarFile, "_LimitedHeaders"]]:
+    """A tar file, compressed by gzip or not, before its first member."""
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if compressed else path.open("rb") as opened:
+        stream = _LimitedHeaders(cast(IO[bytes], opened))
+        yield tarfile.TarFile(fileobj=stream), stream  # type: ignore[arg-type]
+
+
+class _LimitedHeaders:
+    """The bytes of a tar file, of which ``left`` may still be read.
+
+    tarfile reads long names and what else precedes a member into memory, of any length.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.seek, self.tell, self._read = file.seek, file.tell, file.read
+        self.left: float = HEADERS
+
+    def read(self, size: int) -> bytes:
+        self.left -= size
+        if self.left < 0:
+            raise tarfile.ReadError(f"the header of a member has more than {decimal(HEADERS)}")
+        return self._read(size)
 
 
 def _from_root(link: str, target: str) -> str:
@@ -179,6 +219,8 @@ class _Writer:
         unified = posixpath.normpath(re.sub(r"\\", "/", name))
         leaves = unified == ".." or unified.startswith(("/", "../"))
         climbs = name == member and ".." in re.split(r"[/\\]", name)
+        if len(name) > LONGEST_PATH:
+            raise self.refused(f"{member[:60]}...", f"has a path of {len(name)} letters")
         if leaves or climbs or "\0" in name or re.match(r"[A-Za-z]:", unified):
             what = "has a path" if name == member else f"is a link to {name!r},"
             raise self.refused(member, f"{what} that leaves the folder")

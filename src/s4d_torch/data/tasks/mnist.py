@@ -22,6 +22,7 @@ PIXELS = SIDE * SIDE
 CLASSES = tuple("0123456789")
 UNSIGNED_BYTES = 0x08  # the third byte of an idx file; the fourth counts dimensions
 CHUNK = 1 << 20
+LARGEST = 1 << 30  # bytes of one file; a small one that is compressed can announce any number
 
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist"
 FILES = {
@@ -139,6 +140,11 @@ def _read_idx(file: IO[bytes], path: Path, dimensions: int) -> Array:
         raise ValueError(f"{path} ends within its header of {4 + 4 * dimensions} bytes")
     shape = struct.unpack(f">{dimensions}I", header[4:])
     size = math.prod(shape)
+    if size > LARGEST:
+        raise ValueError(
+            f"{path} announces {' x '.join(map(str, shape))} = {size} bytes of data, more than "
+            f"{LARGEST}; is it another file?"
+        )
     data = bytearray()
     while len(data) <= size and (chunk := file.read(min(CHUNK, size + 1 - len(data)))):
         data += chunk

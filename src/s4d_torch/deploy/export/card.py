@@ -49,11 +49,11 @@ def onnx_example(facts: Facts) -> list[str]:
     lines = [
         "import numpy as np",
         "import onnxruntime as ort",
-        "ort.set_default_logger_severity(3)  # no remark that lengths may be left out",
         f'sequence = ort.InferenceSession("{facts["sequence"]["file"]}")',
         f"x = np.zeros({shape}, dtype=np.{dtype})  # {_your_data(facts)}",
         f"u = {_normalised(facts, 'np.array({}, np.float32)')}",
-        '(y,) = sequence.run(["y"], {"u": u})',
+        f"lengths = np.full({shape[:towers]}, {shape[towers]})  # samples of each, without padding",
+        '(y,) = sequence.run(["y"], {"u": u, "lengths": lengths})',
     ]
     if facts["step"] is not None:
         first = "u[:, :, 0]" if towers == 2 else "u[:, 0]"
@@ -121,11 +121,9 @@ def _tables(facts: Facts) -> str:
             for each in file[f"{way}puts"]
         ]
         parts.append(f"`{file['file']}`\n\n" + _table(("", "name", "type", "shape"), rows))
-    lengths = "`lengths` holds the number of samples of each sequence of a right-padded batch; " + (
-        "left out, all are as long as `u`. (ONNX Runtime remarks on it when it loads the "
-        "file: a default is what makes an input optional.)"
-        if facts["lengths_optional"]
-        else "for sequences without padding, that of `u`."
+    lengths = (
+        "`lengths` holds the number of samples of each sequence of a right-padded batch; for "
+        "sequences without padding, that of `u`. It has to be given."
     )
     arithmetic = (
         "All arithmetic is real: float32, and float64 for the state of the step, whose eigenvalues "

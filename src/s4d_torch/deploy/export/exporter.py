@@ -22,7 +22,7 @@ from s4d_torch.nn.plan import ModelPlan, make_plan
 from s4d_torch.training.evaluation import predict, score
 
 FACTS, CARD = "export.json", "README.md"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # since 2 an ONNX sequence needs lengths
 TOLERANCE = 1e-4  # of the largest output
 EVALUATED = 1000  # sequences of a split that show what quantisation changes
 NO_STEP = "a bidirectional model looks ahead and cannot step; there is no step file"
@@ -97,7 +97,6 @@ def export_model(
             **_described(kind, plan, place),
             "rate": rate,
             "needs": kind.needs,
-            "lengths_optional": kind.lengths_optional,
             "versions": {"s4d_torch": __version__, "torch": torch.__version__, **versions},
             "config": model.config,
             "data": None if signature is None else asdict(signature),
@@ -126,8 +125,7 @@ def _check(
 ) -> Any:
     """What the files answer, beside the model."""
     sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
-    optional = kind.lengths_optional
-    checked = {"sequence": check.check_sequence(sequence, model, plan, rate, length, optional)}
+    checked = {"sequence": check.check_sequence(sequence, model, plan, rate, length)}
     if plan.causal:
         step = kind.load_step(place / f"step{kind.suffix}")
         checked["step"] = check.check_step(step, model, plan, rate)

@@ -15,7 +15,7 @@ from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package
 from s4d_torch.nn.plan import ModelPlan
 
 State = tuple[Tensor, ...]
-Sequence = Callable[[Tensor, Tensor | None], Tensor]
+Sequence = Callable[[Tensor, Tensor], Tensor]
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
@@ -33,8 +33,6 @@ class Format:
     write_step: Callable[[ModelPlan, Path], object]
     load_sequence: Callable[[Path], Sequence]
     load_step: Callable[[Path], Step]
-    lengths_optional: bool = False
-    """whether a sequence runs without ``lengths``"""
     require: Callable[[], dict[str, str]] = dict
     """raise if a package is missing; the versions that matter"""
     check: Callable[[ModelPlan], object] = lambda plan: None
@@ -54,7 +52,6 @@ def _onnx_versions() -> dict[str, str]:
 def _session(path: Path) -> Any:
     runtime = onnx_package("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3  # a default for lengths is meant
     options.intra_op_num_threads = torch.get_num_threads()
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -62,8 +59,8 @@ def _session(path: Path) -> Any:
 def _onnx_sequence(path: Path) -> Sequence:
     session = _session(path)
 
-    def call(u: Tensor, lengths: Tensor | None) -> Tensor:
-        given = {"u": u.numpy()} | ({} if lengths is None else {"lengths": lengths.numpy()})
+    def call(u: Tensor, lengths: Tensor) -> Tensor:
+        given = {"u": u.numpy(), "lengths": lengths.numpy()}
         return torch.from_numpy(session.run(["y"], given)[0])
 
     return call
@@ -86,7 +83,6 @@ FORMATS.register(
     Format(
         suffix=".onnx",
         needs="ONNX Runtime, or another runtime of ONNX",
-        lengths_optional=True,
         require=_onnx_versions,
         check=onnx_model.check_forms,
         example=onnx_example,

@@ -54,11 +54,6 @@ class Graph:
         self.inputs.append(self._described(name, dtype, shape))
         return name
 
-    def optional_input(self, name: str, shape: Sequence[str | int], default: Array) -> Value:
-        """An input that a caller may leave out."""
-        self.constants[name] = self.onnx.numpy_helper.from_array(default, name)
-        return self.input(name, str(default.dtype), shape)
-
     def output(self, name: str, value: Value, dtype: str, shape: Sequence[str | int]) -> None:
         self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
         self.outputs.append(self._described(name, dtype, shape))

@@ -7,8 +7,6 @@ from s4d_torch.deploy.export.onnx_builder import Graph, Value
 from s4d_torch.nn.norm import FoldedNorm, NormKind
 from s4d_torch.nn.plan import CHUNK, AffinePlan, BlockPlan, ModelPlan, lacking
 
-WHOLE = 2**62  # the length of a sequence that has no padding: min(lengths, length) is the length
-
 
 def check_forms(plan: ModelPlan) -> None:
     """Refuse a model with a choice that has no ONNX form."""
@@ -22,18 +20,19 @@ def check_forms(plan: ModelPlan) -> None:
 
 
 def sequence_graph(plan: ModelPlan) -> bytes:
-    """``u`` and, for ragged batches, ``lengths`` -> ``y``; see the card of an export for shapes."""
+    """``u`` and ``lengths`` -> ``y``; see the card of an export for shapes.
+
+    Neither has a default: there are runtimes that would take it in place of what they are given.
+    """
     g = Graph("sequence")
     lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
     features = [] if plan.tokens else [plan.d_input]
     u = g.input("u", "int64" if plan.tokens else "float32", [*lead, "length", *features])
-    whole = np.full((1,) * plan.towers, WHOLE, dtype=np.int64)
-    lengths = g.optional_input("lengths", ["batch or 1", "2 or 1"][: plan.towers], whole)
+    lengths = g.input("lengths", "int64", lead)
     shape = g.op("Shape", u)
     length = g.slice(shape, 0, plan.towers, plan.towers + 1)
-    rows_shape = g.slice(shape, 0, 0, plan.towers)
-    rows = g.op("ReduceProd", rows_shape, axes=[0], keepdims=1)
-    lengths = g.reshape(g.op("Expand", g.op("Min", lengths, length), rows_shape), -1)  # (rows,)
+    rows = g.op("ReduceProd", g.slice(shape, 0, 0, plan.towers), axes=[0], keepdims=1)
+    lengths = g.reshape(g.op("Min", lengths, length), -1)  # (rows,)
     u, valid = _padded(g, plan, g.reshape(u, rows, length, *features), length, lengths)
     x = _encode(g, plan, u)
     for i, block in enumerate(plan.blocks):

@@ -34,13 +34,21 @@ class Stream:
     the stream goes on. Chunks of ``crossover`` samples or more run as a sequence, smaller ones as
     compiled steps; by default whichever was measured to take less time for a model as wide. The
     weights are those the model has now, in evaluation.
+
+    A chunk with NaN or infinity is refused and nothing of it used, as its traces would stay in the
+    state; ``check_finite=False`` takes it, and saves about 3 us per push.
     """
 
     def __init__(
-        self, model: SequenceModel, *, rate: float = 1.0, crossover: int | None = None
+        self,
+        model: SequenceModel,
+        *,
+        rate: float = 1.0,
+        crossover: int | None = None,
+        check_finite: bool = True,
     ) -> None:
         validate.sampling_rate(rate)
-        self._runner = Runner(model, crossover)
+        self._runner = Runner(model, crossover, check_finite)
         self._position = StreamPosition(rate)
 
     def push(self, chunk: Chunk) -> Any:
@@ -98,10 +106,15 @@ class Streams:
     """
 
     def __init__(
-        self, model: SequenceModel, *, rate: float = 1.0, crossover: int | None = None
+        self,
+        model: SequenceModel,
+        *,
+        rate: float = 1.0,
+        crossover: int | None = None,
+        check_finite: bool = True,
     ) -> None:
         validate.sampling_rate(rate)
-        self._runner, self._rate = Runner(model, crossover), rate
+        self._runner, self._rate = Runner(model, crossover, check_finite), rate
         self._positions: dict[Hashable, StreamPosition] = {}
 
     def push(self, chunks: Mapping[Id, Chunk]) -> dict[Id, Any]:

@@ -5,6 +5,7 @@ of several streams together, through the model as a sequence. Both carry the sam
 may go from one to the other at any time.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -26,6 +27,9 @@ from s4d_torch.nn.stepping.step import CompiledStep, compiles
 CROSSOVER, SHORTEST = {"diagonal": 2**16, "dplr": 2**17}, 64
 PIECE = 2**20  # samples times channels of one call, so that memory does not grow with a chunk
 RATES = 4  # sampling rates whose tables are kept
+# Norms square what they read: beyond this a number that is finite does not stay so in a model.
+LARGEST = {torch.float64: 1e150}
+LARGEST_FLOAT32 = 1e16
 
 Chunk = Any  # a tensor, a NumPy array, or numbers in a list
 
@@ -44,7 +48,9 @@ class StreamPosition:
 class Runner:
     """A copy of a model, in evaluation, and what its streams share."""
 
-    def __init__(self, model: SequenceModel, crossover: int | None = None) -> None:
+    def __init__(
+        self, model: SequenceModel, crossover: int | None = None, check_finite: bool = True
+    ) -> None:
         if not isinstance(model, SequenceModel):
             only = ", which answers whole sequences only" if isinstance(model, Baseline) else ""
             raise TypeError(
@@ -61,9 +67,12 @@ class Runner:
             raise ValueError(f"{pairs}; a stream is one sequence")
         if crossover is not None:
             validate.positive_integer("crossover", crossover)
+        validate.flag("check_finite", check_finite)
         self.model = deepcopy(model).eval().requires_grad_(False)
+        self.model.check_finite = False  # chunks are checked as they are read, once
         weight = next(self.model.parameters())
         self.dtype, self.device = weight.dtype, weight.device
+        self.largest = LARGEST.get(self.dtype, LARGEST_FLOAT32) if check_finite else None
         self.tokens, self.pools = isinstance(model.encoder, nn.Embedding), model.pooling != "none"
         if crossover is not None:
             self.enough, self.shortest = crossover, 1
@@ -93,7 +102,25 @@ class Runner:
                 f"the chunk is on {u.device}, the model on {self.device}; move one of them"
             )
         self.model._check_values(u[None])
+        if self.largest is not None and u.is_floating_point():
+            self._check_finite(u, self.largest)
         return u.detach()[None]
+
+    def _check_finite(self, u: Tensor, largest: float) -> None:
+        """One NaN would stay in the state, and so in every later answer."""
+        if len(u) == 1 and math.hypot(*u[0].tolist()) < largest:  # the least time for one sample
+            return
+        low, high = u.aminmax()  # NaN if there is one; less time than isfinite takes
+        if -largest < low.item() and high.item() < largest:
+            return
+        bad = ~(u.abs() < largest)
+        sample, channel = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"sample {sample} of the chunk, channel {channel}, is {u[sample, channel].item():g}, "
+            f"and {int(bad.sum())} of its values are NaN, infinite or too large for the model; "
+            "nothing of the chunk was used: push it again without them, e.g. with the value "
+            "before, or make the stream with check_finite=False"
+        )
 
     def _as_tensor(self, chunk: Chunk) -> Tensor:
         if isinstance(chunk, Tensor):

@@ -7,6 +7,7 @@ the samples of each stream.
 """
 
 import json
+import math
 import os
 from collections.abc import Hashable, Mapping
 from hashlib import sha256
@@ -55,7 +56,7 @@ def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable,
     streams = described.get("streams")
     if not isinstance(streams, list) or not streams or not all(map(_is_described, streams)):
         raise ValueError(f"{str(path)!r} does not say which streams it holds; write it again")
-    _check_shapes(tensors, runner, len(streams), path)
+    _check_tensors(tensors, runner, len(streams), path)
     tensors = {name: x.to(runner.device) for name, x in tensors.items()}
     layers = tuple(tensors[f"layer.{i}"] for i in range(len(runner.model.blocks)))
     states = ModelState(layers, tensors["total"], tensors["samples"])
@@ -105,14 +106,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     try:
         described = json.loads(metadata["description"])
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{str(path)!r} does not say whose states it holds") from error
+    except (KeyError, ValueError, RecursionError):
+        described = None
+    if not isinstance(described, dict) or not isinstance(described.get("config"), dict):
+        raise ValueError(f"{str(path)!r} does not say whose states it holds; write it again")
     return described, tensors
 
 
 def _check_identity(described: dict[str, Any], model: SequenceModel, path: Any) -> None:
     own = _identity(model)
-    theirs, ours = (_flat(identity.get("config", {})) for identity in (described, own))
+    theirs, ours = (_flat(identity["config"]) for identity in (described, own))
     different = [
         f"{name} {theirs.get(name)!r} instead of {ours.get(name)!r}"
         for name in sorted(theirs.keys() | ours.keys())
@@ -134,7 +137,8 @@ def _is_described(stream: Any) -> bool:
     if not isinstance(stream, dict) or not isinstance(stream.get("id"), str | int | None):
         return False
     rate, samples = stream.get("rate"), stream.get("samples")
-    return isinstance(rate, float | int) and rate > 0 and isinstance(samples, int) and samples >= 0
+    rated = isinstance(rate, float | int) and not isinstance(rate, bool) and 0 < rate < math.inf
+    return rated and isinstance(samples, int) and not isinstance(samples, bool) and samples >= 0
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +147,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k != "method"} | method
 
 
-def _check_shapes(tensors: dict[str, Tensor], runner: Runner, streams: int, path: Any) -> None:
+def _check_tensors(tensors: dict[str, Tensor], runner: Runner, streams: int, path: Any) -> None:
     wanted = _named(runner.model.initial_state(streams))
     if runner.pools:
         wanted["answer"] = torch.empty(streams, runner.model.d_output, dtype=runner.dtype)
@@ -154,4 +158,9 @@ def _check_shapes(tensors: dict[str, Tensor], runner: Runner, streams: int, path
             raise ValueError(
                 f"{str(path)!r}: {name} {what}, expected {x.dtype} {tuple(x.shape)}; "
                 "the file was changed, or cut: write it again"
+            )
+        if not bool(found.isfinite().all()):
+            raise ValueError(
+                f"{str(path)!r}: {name} holds NaN or infinity, which would be in every later "
+                "answer; restore a snapshot from before it came, or begin a new stream"
             )

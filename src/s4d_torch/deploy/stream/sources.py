@@ -1,6 +1,7 @@
 """Where a live stream comes from: a sound file, raw samples, bytes or lines of numbers."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -9,10 +10,12 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.sound import SUFFIXES
+from s4d_torch.data.missing_values import unusable
 from s4d_torch.data.user_files import BYTES, in_unit, read_sound
 from s4d_torch.deploy.stream.header import Header, read_header
 
 Format = Literal["numbers", "s16", "f32", "bytes"]
+Missing = Literal["error", "hold"]
 RAW: dict[str, np.dtype[Any]] = {"s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
 CHUNKS_PER_SECOND = 100  # unless the user says otherwise
 
@@ -54,8 +57,12 @@ def standard_input(
     signature: Signature,
     chunk: int | None,
     sample_rate: float | None,
+    missing: Missing = "error",
 ) -> ChunkSource:
-    """What another program writes, in one of four forms; a form that the run cannot read fails."""
+    """What another program writes, in one of four forms; a form that the run cannot read fails.
+
+    NaN, infinities and numbers beyond float32 are errors, or with "hold" the value before them.
+    """
     rate = sample_rate or signature.sample_rate
     if signature.tokens != (form == "bytes") and form != "numbers":
         what = "tokens: --format numbers or bytes" if signature.tokens else "signals"
@@ -64,12 +71,14 @@ def standard_input(
         raise ValueError(f"--format bytes: the run reads {signature.features} tokens, no bytes")
     if form in RAW:
         size = chunk or _usual_chunk(rate)
-        raw = _raw(stream, RAW[form], signature.features, size)
+        raw = _raw(stream, RAW[form], signature.features, size, Gaps(missing))
         return ChunkSource((in_unit(part, signature) for part in raw), size, rate, is_sound=True)
     size = chunk or 1
-    parts = _numbers(stream, signature, size)
+    parts: Iterator[Array]
     if form == "bytes":
-        parts = (part[:, 0] for part in _raw(stream, np.dtype(np.uint8), 1, size))
+        parts = (part[:, 0] for part in _raw(stream, np.dtype(np.uint8), 1, size, Gaps()))
+    else:
+        parts = _numbers(stream, signature, size, Gaps(missing))
     return ChunkSource(parts, size, rate, is_sound=False)
 
 
@@ -77,7 +86,27 @@ def _usual_chunk(rate: float | None) -> int:
     return max(1, round(rate / CHUNKS_PER_SECOND)) if rate else 1
 
 
-def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> Iterator[Array]:
+@dataclass
+class Gaps:
+    """What becomes of a value that is no number: an error, or the one before in its channel."""
+
+    missing: Missing = "error"
+    before: Array | None = None
+
+    def filled(self, sample: Array, where: str) -> Array:
+        if (bad := unusable(sample)).any():
+            if self.missing == "error":
+                raise ValueError(f"{where} is no finite number; --missing hold repeats the last")
+            if self.before is None:
+                raise ValueError(f"{where} is no finite number, and none came before to be held")
+            sample = np.where(bad, self.before, sample)
+        self.before = sample
+        return sample
+
+
+def _raw(
+    stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int, gaps: Gaps
+) -> Iterator[Array]:
     """Samples of several channels in turn; what is left of a sample at the end is no sample."""
     frame, before, whole = dtype.itemsize * channels, 0, size
     read = getattr(stream, "read1", stream.read)  # as soon as there are any bytes
@@ -89,14 +118,14 @@ def _raw(stream: IO[bytes], dtype: np.dtype[Any], channels: int, size: int) -> I
         if whole:
             samples = np.frombuffer(held[: whole * frame], dtype).reshape(-1, channels)
             samples = samples.astype(dtype.newbyteorder("="))
-            if dtype.kind == "f" and not np.isfinite(samples).all():
-                place = before + int(np.argwhere(~np.isfinite(samples))[0][0])
-                raise ValueError(f"standard input: sample {place} is no finite number")
-            before += whole
+            for row in np.flatnonzero(unusable(samples).any(1)):
+                gaps.before = samples[row - 1] if row else gaps.before
+                samples[row] = gaps.filled(samples[row], f"standard input: sample {before + row}")
+            gaps.before, before = samples[-1], before + whole
             yield samples
 
 
-def _numbers(stream: IO[bytes], signature: Signature, size: int) -> Iterator[Array]:
+def _numbers(stream: IO[bytes], signature: Signature, size: int, gaps: Gaps) -> Iterator[Array]:
     """A sample in each line, its channels apart by spaces, commas, semicolons or tabs.
 
     With a header, they go by their names.
@@ -104,7 +133,7 @@ def _numbers(stream: IO[bytes], signature: Signature, size: int) -> Iterator[Arr
     lines = enumerate(iter(stream.readline, b""), start=1)
     texts = ((number, _text(line)) for number, line in lines if line.strip())
     header, body = read_header(texts, signature)
-    samples = (_parse(text, number, signature, header) for number, text in body)
+    samples = (_parse(text, number, signature, header, gaps) for number, text in body)
     while held := list(islice(samples, size)):
         values = np.array(held)
         yield values[:, 0].astype(np.int64) if signature.tokens else values
@@ -114,7 +143,9 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").strip().lstrip("\ufeff")
 
 
-def _parse(text: str, number: int, signature: Signature, header: Header | None) -> list[float]:
+def _parse(
+    text: str, number: int, signature: Signature, header: Header | None, gaps: Gaps
+) -> Array:
     where = f"standard input, line {number}: {text[:60]!r}"
     cells = text.translate(str.maketrans(",;\t", "   ")).split()
     if header is not None:
@@ -124,11 +155,10 @@ def _parse(text: str, number: int, signature: Signature, header: Header | None) 
         each = "one token" if signature.tokens else f"{wanted} numbers"
         raise ValueError(f"{where} has {len(cells)} values; the run reads {each} in each line")
     try:
-        values = [float(cell) for cell in cells]
+        values = np.array([float(cell) for cell in cells])
     except ValueError:
         raise ValueError(f"{where} is no number; for raw sound give --format s16 or f32") from None
-    if not np.isfinite(values).all():
-        raise ValueError(f"{where} is no finite number")
+    values = gaps.filled(values, where)
     if signature.tokens and not (values[0].is_integer() and 0 <= values[0] < signature.features):
         raise ValueError(f"{where} is no token from 0 to {signature.features - 1}")
     return values
