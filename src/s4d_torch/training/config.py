@@ -103,13 +103,14 @@ class TrainingConfig:
     seed: int = 0
     """of the first weights, the order of the data and the dropout"""
     metric: str = "auto"
-    """chooses the best weights: accuracy, f1, auroc, rmse, mae or bits; auto: the task's"""
+    """chooses the best weights, of equal ones those of the lower loss: accuracy, f1, auroc, rmse, mae
+    or bits; auto: the task's"""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """bfloat16 is autocast: weights and state spaces stay in float32"""
     label_smoothing: float = 0.0
     """part of a target spread over all classes"""
     patience: int | None = None
-    """stop after so many epochs without a better validation score"""
+    """stop after so many epochs without a better validation score, or an equal one at a lower loss"""
     rate_jitter: float = 0.0
     """train each step at another sampling rate, up to this part faster or slower (say 0.2)"""
     ema: float | None = None

@@ -111,7 +111,9 @@ def _read(place: Path) -> Checkpoint:
         if sha256(content).hexdigest() != digest:
             raise ValueError(f"{name} does not match its checksum")
         if name.endswith(".safetensors"):
-            tensors[name.removesuffix(".safetensors")] = load(content)
+            # safetensors gives them in an order that differs between processes, which cut the
+            # tensors into shards together, one after the other
+            tensors[name.removesuffix(".safetensors")] = dict(sorted(load(content).items()))
     return Checkpoint(manifest["step"], tensors, manifest["state"])
 
 
