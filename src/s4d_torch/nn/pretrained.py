@@ -157,7 +157,7 @@ def load_module(
     unused = torch.Generator()  # loading leaves the random numbers of others alone
     try:
         model = make(**config, generator=unused, dtype=saved[0] if saved else None)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"{folder / CONFIG} describes no valid model: {error}") from error
     _load(model, tensors, folder / WEIGHTS)
     return model

@@ -261,7 +261,13 @@ class Trainer:
             self.optimizer.load(checkpoint.tensors["optimizer"])
             if self.average is not None:
                 self.average.model.load_state_dict(checkpoint.tensors["average"])
-            self.state = TrainingState(**checkpoint.state)
+            try:
+                self.state = TrainingState(**checkpoint.state)
+            except TypeError as error:
+                raise ValueError(
+                    f"the checkpoint of step {checkpoint.step} is of another release ({error}); "
+                    "go on with that one, or begin anew in another folder"
+                ) from error
             self.reporter.message(f"going on after step {self.state.step} of {self.steps}")
         self.store.begin(self.state.step)
 

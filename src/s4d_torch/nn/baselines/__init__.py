@@ -23,6 +23,6 @@ def load_model(folder: str | os.PathLike[str]) -> Pretrained:
     Its ``preprocessing`` is the caller's business.
     """
     name = "SequenceModel"  # reports a missing or broken file in full
-    with suppress(OSError, ValueError, AttributeError):
-        name = json.loads((Path(folder) / CONFIG).read_text("utf-8")).get("model", name)
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
+        name = str(json.loads((Path(folder) / CONFIG).read_text("utf-8")).get("model", name))
     return MODELS[name].read_pretrained(folder)

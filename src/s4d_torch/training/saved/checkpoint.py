@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -16,6 +17,10 @@ from s4d_torch.nn.pretrained import own_copies
 
 MANIFEST = "manifest.json"
 WRITING = ".writing-"  # a folder whose checkpoint is not whole yet
+DAMAGE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError),
+    *(RecursionError, SafetensorError),
+)
 KEPT = 2  # the last, and the one before, should the last be damaged
 
 
@@ -63,7 +68,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for place in reversed(places):
         try:
             return _read(place)
-        except (OSError, ValueError) as error:
+        except DAMAGE as error:
             said = f"the checkpoint {place.name} is damaged ({error}); trying the one before"
             warnings.warn(said, stacklevel=2)
     if places:
