@@ -257,7 +257,7 @@ def test_a_changed_digit_of_the_units_is_found(copies: Callable[[], Path], capfd
     assert main(commands(run)["predict"]) == 0
 
 
-@pytest.mark.parametrize("name, size", [("n_layers", 10_000_000), ("d_model", 1_000_000),
+@pytest.mark.parametrize(("name", "size"), [("n_layers", 10_000_000), ("d_model", 1_000_000),
                                         ("d_state", 10**12), ("d_input", 10**13)])  # fmt: skip
 def test_a_config_larger_than_its_weights_is_refused_before_it_is_built(
     copies: Callable[[], Path], name: str, size: int, capfd: Any
