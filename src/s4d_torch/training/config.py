@@ -84,7 +84,7 @@ class OptimizerConfig:
     """batches whose gradients are added up before a step"""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_types(self, finite=False)
         make_plain(self)
         validate.one_of("schedule", self.schedule, SCHEDULES)
         _at_least(self, "lr", "ssm_lr", "weight_decay", "decay", low=0.0)
@@ -95,7 +95,7 @@ class OptimizerConfig:
             raise ValueError(f"period must be in (0, 1], a part of the steps, got {self.period}")
         if not all(0 <= part <= 1 for part in self.milestones):
             raise ValueError(f"milestones are parts of the steps, 0 to 1, got {self.milestones}")
-        if self.clip is not None and not self.clip > 0:
+        if self.clip is not None and not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be positive, got {self.clip}; leave it out not to clip")
 
 
@@ -130,7 +130,7 @@ class TrainingConfig:
     """leave out a batch whose loss or gradient is not finite, rather than stop"""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_types(self, finite=False)
         make_plain(self)
         validate.one_of("metric", self.metric, ("auto", *METRICS))
         _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)

@@ -1,5 +1,6 @@
 """Options as they are annotated: a wrong type is refused before it decides anything."""
 
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
@@ -18,12 +19,16 @@ WORDS = {
 }
 
 
-def check_types(options: Any, names: Iterable[str] | None = None) -> None:
-    """Refuse fields of a dataclass whose value is not of the type they are annotated with."""
+def check_types(options: Any, names: Iterable[str] | None = None, *, finite: bool = True) -> None:
+    """Refuse fields of a dataclass whose value is not of the type they are annotated with.
+
+    ``finite=False`` leaves NaN and infinity to checks that know the range of an option.
+    """
     hints = get_type_hints(type(options))
     for name in [field.name for field in fields(options)] if names is None else names:
         value = getattr(options, name)
-        if not _fits(_plain(value), hints[name]):
+        odd = not finite and isinstance(value, float) and not math.isfinite(value)
+        if not _fits(0.0 if odd else _plain(value), hints[name]):
             raise ValueError(f"{name} must be {_in_words(hints[name])}, got {value!r:.60}")
 
 
