@@ -32,9 +32,11 @@ from s4d_torch.nn import (
 if TYPE_CHECKING:
     from s4d_torch.deploy import Stream, Streams, export_model, from_official, from_official_model
     from s4d_torch.estimators import S4DClassifier, S4DRegressor
+    from s4d_torch.training import Run, load_run
 
 # what is imported when it is first asked for
 _LATER = {
+    "Run": "s4d_torch.training",
     "S4DClassifier": "s4d_torch.estimators",
     "S4DRegressor": "s4d_torch.estimators",
     "Stream": "s4d_torch.deploy",
@@ -42,6 +44,7 @@ _LATER = {
     "export_model": "s4d_torch.deploy",
     "from_official": "s4d_torch.deploy",
     "from_official_model": "s4d_torch.deploy",
+    "load_run": "s4d_torch.training",
 }
 
 
@@ -57,6 +60,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
-    "ModelState", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream", "Streams",
-    "__version__", "export_model", "from_official", "from_official_model", "parameter_groups",
+    "ModelState", "Run", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream", "Streams",
+    "__version__", "export_model", "from_official", "from_official_model", "load_run",
+    "parameter_groups",
 ]  # fmt: skip

@@ -181,8 +181,8 @@ def test_held_out_cases_stop_the_training_and_choose_the_weights() -> None:
     options = {**TINY, "epochs": 60}
     model = S4DClassifier(**options, validation_fraction=0.25, patience=3).fit(X, y)
     assert model.n_epochs_ == len(model.history_) < 60
-    scores = [row["validation_score"] for row in model.history_]
-    assert model.n_epochs_ - 1 - int(np.argmax(scores)) == 3
+    scores = [(row["validation_accuracy"], -row["validation_loss"]) for row in model.history_]
+    assert model.n_epochs_ - 1 - scores.index(max(scores)) == 3
     regressor = S4DRegressor(**options, validation_fraction=0.25, patience=2).fit(X, X[:, 0])
     assert "validation_loss" in regressor.history_[0]
     everything = S4DClassifier(**{**TINY, "epochs": 2}).fit(X, y)  # too few to spare any

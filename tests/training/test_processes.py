@@ -200,9 +200,11 @@ def torchrun(run: Path, **job: Any) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_torchrun_killed_and_run_again(jobs: Jobs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard", [False, True], ids=["copies", "shards"])
+def test_torchrun_killed_and_run_again(jobs: Jobs, tmp_path: Path, shard: bool) -> None:
     """One worker dies, which ends the other; then they are left in peace."""
-    run, job = tmp_path / "run", {"model": {"dropout": 0.2, "norm": "batch"}, "processes": 2}
+    run = tmp_path / "run"
+    job = {"model": {"dropout": 0.2, "norm": "batch"}, "processes": 2, "shard": shard}
     code, told = torchrun(run, victim=1, signals=[(11, "SIGKILL")], **job)
     assert code == 1
     assert "LostProcessError: another process of this run has ended" in told

@@ -83,7 +83,8 @@ def test_it_learns_reports_every_step_and_keeps_the_best() -> None:
     assert diary.ends == ["end", "close"]
     scores = [row["validation_accuracy"] for row in run.rows]
     assert run.summary["validation"] == max(scores)
-    assert run.summary["best_epoch"] == 1 + scores.index(max(scores))
+    ranks = [(row["validation_accuracy"], -row["validation_loss"]) for row in run.rows]
+    assert run.summary["best_epoch"] == 1 + ranks.index(max(ranks))
     assert run.evaluate(data, split="validation").scores["accuracy"] == max(scores)
 
 

@@ -1,5 +1,6 @@
 """``s4d export``: a trained model as files for other runtimes."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
+from s4d_torch.nn.pretrained import standardized_data
 from s4d_torch.training import Run
 from s4d_torch.training.saved.run_folder import CONFIG as RUN_CONFIG
 
@@ -83,7 +85,10 @@ class Export:
                     why = f"the scores were not measured, as the data cannot be read: {error}"
             return _sequence_model(run.model), run.signature, dataset, why
         if (folder / MODEL_CONFIG).is_file():
-            return _sequence_model(load_model(folder)), None, None, ""
+            model = _sequence_model(load_model(folder))
+            if model.preprocessing is not None:
+                warnings.warn(standardized_data(model.preprocessing, folder), stacklevel=2)
+            return model, None, None, ""
         raise CommandError(
             f"{folder} holds neither {RUN_CONFIG} nor {MODEL_CONFIG}; name a folder that "
             "'s4d train' or save_pretrained made"

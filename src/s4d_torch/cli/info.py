@@ -1,6 +1,5 @@
 """``s4d info``: what a run is, how it went and what its layers have learned; or what data holds."""
 
-import json as jsonlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from s4d_torch.training.describe import (
     plural,
 )
 from s4d_torch.training.intervals import show_score
+from s4d_torch.training.saved.reading import read_json
 from s4d_torch.training.saved.run_folder import CONFIG, ENVIRONMENT
 
 WIDTH = 7
@@ -168,10 +168,13 @@ def _training_line(run: Run) -> str:
 def _environment(run: Run) -> str:
     assert run.folder is not None
     try:
-        made = jsonlib.loads((run.folder / ENVIRONMENT).read_text("utf-8"))
-    except (OSError, ValueError):
+        made = read_json(run.folder / ENVIRONMENT)
+        made = {
+            name: str(made[name] or "") for name in ("commit", "s4d_torch", "torch", "platform")
+        }
+    except (OSError, ValueError, KeyError):  # it is not needed for anything else
         return ""
-    commit = f" ({made['commit'][:10]})" if made.get("commit") else ""
+    commit = f" ({made['commit'][:10]})" if made["commit"] else ""
     return f"s4d-torch {made['s4d_torch']}{commit}, torch {made['torch']}, {made['platform']}"
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.user_files import order_of
 from s4d_torch.training.describe import describe_signature
-from s4d_torch.training.evaluation import predict
-from s4d_torch.training.run import Run, predict_sequences
+from s4d_torch.training.evaluation import check_outputs, predict
+from s4d_torch.training.prediction import predict_sequences
+from s4d_torch.training.run import Run
 
 FITTING = ("kind", "tokens", "towers", "features")  # what has to be as in training
 
@@ -88,8 +89,9 @@ def predict_splits(
     options: dict[str, Any] = {"device": device, "precision": training.precision, "rate": rate}
     options |= {"batch_size": batch_size or training.batch_size, "advance": advance}
     each = [predict(model, dataset, split, **options) for split in splits]
-    outputs, targets = zip(*each, strict=True)
-    return torch.cat(outputs), torch.cat(targets)
+    outputs, targets = (torch.cat(rows) for rows in zip(*each, strict=True))
+    check_outputs(outputs)
+    return outputs, targets
 
 
 def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dataset:

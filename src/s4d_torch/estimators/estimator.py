@@ -28,6 +28,8 @@ from s4d_torch.estimators.panel import (
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config, ModelConfig, OptimizerConfig, TrainingConfig
+from s4d_torch.training.evaluation import check_outputs
+from s4d_torch.training.option_types import check_types
 
 ENOUGH_TO_HOLD_OUT = 500  # cases, from which on some can be spared to judge the others
 STEPS = 500  # of the optimiser, where the data is small
@@ -75,6 +77,7 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
         if y is None:
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
+        self._check_options()
         goes_on = bool(self.warm_start) and hasattr(self, "model_")
         panel = self._read(X, reset=not goes_on)
         check_consistent_length(panel.cases, y)
@@ -103,6 +106,16 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
         self.n_epochs_ = len(self.history_)
         return self
 
+    def _check_options(self) -> None:
+        """scikit-learn's rule: options are stored as they come and judged when they are used."""
+        check_types(self, [name for name in self.get_params(deep=False) if name != "verbose"])
+        for name in ("n_layers", "d_model", "d_state", "batch_size", "epochs", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value!r}")
+        if not isinstance(self.verbose, int | np.integer):
+            raise ValueError(f"verbose must be a whole number, got {self.verbose!r}")
+
     def _held_out(self, targets: Array, seed: int) -> Array | None:
         """Positions of the cases that judge the others; None if all are learned from."""
         fraction = self.validation_fraction
@@ -119,9 +132,12 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
         return Signature(self._kind, self.n_channels_in_, self.n_outputs_, length)
 
     def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
-        batch_size = self.batch_size or min(32, max(8, math.ceil(cases / 10)))
-        steps = math.ceil(cases / batch_size)  # of an epoch
-        epochs = self.epochs or min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
+        batch_size, epochs = self.batch_size, self.epochs
+        if batch_size is None:
+            batch_size = min(32, max(8, math.ceil(cases / 10)))
+        if epochs is None:
+            steps = math.ceil(cases / batch_size)  # of an epoch
+            epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
         return Config(
             task=type(self).__name__,
             model=ModelConfig(
@@ -176,7 +192,9 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self)
         sequences = self.units_.sequences(self._read(X, reset=False))
         with threads(self.n_jobs):
-            return predict_outputs(self.model_, sequences, self._signature(sequences.longest))
+            outputs = predict_outputs(self.model_, sequences, self._signature(sequences.longest))
+        check_outputs(torch.from_numpy(outputs))
+        return outputs
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

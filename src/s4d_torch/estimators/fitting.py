@@ -30,8 +30,8 @@ SAMPLES_AT_ONCE = 1 << 17  # in a batch of a prediction: more are no faster, and
 class EstimatorTrainer(Trainer):
     """The loop with weights for classes, and several numbers to predict.
 
-    Held-out cases are judged by accuracy, where each case counts as its class does and equal ones
-    are told apart by the loss; numbers by the loss. With nothing held out, nothing is judged.
+    Held-out cases are judged by accuracy, where each case counts as its class does; numbers by the
+    loss. With nothing held out, nothing is judged.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class EstimatorTrainer(Trainer):
         super().__init__(*args, **options)
         self.class_weights, self.held_out = class_weights, held_out
         classes = self.dataset.signature.kind == "classification"
-        self.metric_name = "score" if classes else "loss"
+        self.metric_name = "accuracy" if classes and held_out else "loss"
         self.metric = Metric(
             lambda outputs, targets: self._judge(outputs, targets).scores[self.metric_name],
             self.dataset.signature.kind,
-            higher_is_better=classes,
+            higher_is_better=self.metric_name == "accuracy",
         )
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -73,9 +73,7 @@ class EstimatorTrainer(Trainer):
         costs = cross_entropy(outputs.double(), targets, reduction="none")
         loss = ((each * costs).sum() / each.sum()).item()
         right = (each * (outputs.argmax(-1) == targets)).sum() / each.sum()
-        # less than one case is worth, whatever the loss
-        tie = 1e-6 / (1 + loss)
-        return Evaluation(loss, {"score": right.item() + tie, "accuracy": right.item()})
+        return Evaluation(loss, {"accuracy": right.item()})
 
 
 def fit_model(

@@ -36,6 +36,7 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
         name: _listed(name, getattr(estimator, name)) for name in ARRAYS if hasattr(estimator, name)
     }
     units = {"shift": estimator.units_.shift.tolist(), "scale": estimator.units_.scale.tolist()}
+    estimator.model_.preprocessing = _preprocessing(estimator, units)
     estimator.model_.save_pretrained(folder)
     described = {
         "format": FORMAT,
@@ -79,9 +80,24 @@ def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
         estimator.units_ = Units(*(np.array(units[name], float) for name in ("shift", "scale")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} describes no valid {cls.__name__}: {error}") from error
-    estimator.model_ = SequenceModel.from_pretrained(folder).eval()
+    estimator.model_ = SequenceModel.read_pretrained(folder).eval()
     _check_fit(estimator, path)
     return estimator
+
+
+def _preprocessing(estimator: Any, units: dict[str, Any]) -> dict[str, Any] | None:
+    """For those who load the weights alone: the model reads ``(x - input_shift) * input_scale``."""
+    if not any(units["shift"]) and set(units["scale"]) == {1.0} and estimator._kind != "regression":
+        return None
+    found = {
+        "read_with": f"{type(estimator).__name__}.load(the folder)",
+        "input_shift": units["shift"],
+        "input_scale": [1 / scale for scale in units["scale"]],
+    }
+    if estimator._kind == "regression":
+        for name in ("target_shift", "target_scale"):
+            found[name] = getattr(estimator, f"{name}_").tolist()
+    return found
 
 
 def _described(path: Path, cls: type[Any]) -> dict[str, Any]:

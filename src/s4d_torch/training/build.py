@@ -52,7 +52,26 @@ def build_model(config: Config, signature: Signature) -> Pretrained:
         "generator": torch.Generator().manual_seed(config.training.seed),
         "dtype": torch.float64 if config.training.precision == "float64" else torch.float32,
     }
-    return ARCHITECTURES[architecture](config, signature, frame)
+    built = ARCHITECTURES[architecture](config, signature, frame)
+    built.preprocessing = preprocessing(signature)
+    return built
+
+
+def preprocessing(signature: Signature) -> dict[str, Any] | None:
+    """What stands in config.json beside weights that read ``(x - input_shift) * input_scale`` and
+    answer a regression with ``(target - target_shift) / target_scale``.
+
+    None where both are as they are.
+    """
+    shifts = {*signature.input_shift, signature.target_shift}
+    scales = {*signature.input_scale, signature.target_scale}
+    if (shifts, scales) == ({0.0}, {1.0}):
+        return None
+    names = ("input_shift", "input_scale", "target_shift", "target_scale", "channels")
+    return {
+        "read_with": "s4d_torch.load_run(the folder of the run)",
+        **{name: getattr(signature, name) for name in (*names, "sample_rate")},
+    }
 
 
 @ARCHITECTURES.register("ssm")

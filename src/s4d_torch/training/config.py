@@ -12,6 +12,7 @@ from s4d_torch.data.task import TASKS, Hyperparameters, Task
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import Method
 from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.option_types import check_types, make_plain
 from s4d_torch.training.schedule import SCHEDULES
 
 PRESETS = ("paper", "small")
@@ -57,6 +58,10 @@ class ModelConfig:
     engine: str = "auto"
     """how the layers compute: auto, fft, direct, chunk or scan"""
 
+    def __post_init__(self) -> None:
+        check_types(self)
+        make_plain(self)
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -84,6 +89,8 @@ class OptimizerConfig:
     """batches whose gradients are added up before a step"""
 
     def __post_init__(self) -> None:
+        check_types(self, finite=False)
+        make_plain(self)
         validate.one_of("schedule", self.schedule, SCHEDULES)
         _at_least(self, "lr", "ssm_lr", "weight_decay", "decay", low=0.0)
         _at_least(self, "accumulate", low=1)
@@ -93,7 +100,7 @@ class OptimizerConfig:
             raise ValueError(f"period must be in (0, 1], a part of the steps, got {self.period}")
         if not all(0 <= part <= 1 for part in self.milestones):
             raise ValueError(f"milestones are parts of the steps, 0 to 1, got {self.milestones}")
-        if self.clip is not None and not self.clip > 0:
+        if self.clip is not None and not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be positive, got {self.clip}; leave it out not to clip")
 
 
@@ -108,7 +115,8 @@ class TrainingConfig:
     seed: int = 0
     """of the first weights, the order of the data and the dropout"""
     metric: str = "auto"
-    """chooses the best weights: accuracy, f1, auroc, rmse, mae or bits; auto: the task's"""
+    """chooses the best weights, and of equal ones the lower loss: accuracy, f1, auroc, rmse, mae or
+    bits; auto: the task's"""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """bfloat16 is autocast: weights and state spaces stay in float32"""
     label_smoothing: float = 0.0
@@ -116,7 +124,7 @@ class TrainingConfig:
     class_weight: Literal["none", "balanced"] = "none"
     """balanced: cases count in the loss as their class is rare in training"""
     patience: int | None = None
-    """stop after so many epochs without a better validation score"""
+    """stop after so many epochs without a better validation score, or an equal one of lower loss"""
     rate_jitter: float = 0.0
     """train each step at another sampling rate, up to this part faster or slower (say 0.2)"""
     ema: float | None = None
@@ -129,6 +137,8 @@ class TrainingConfig:
     """leave out a batch whose loss or gradient is not finite, rather than stop"""
 
     def __post_init__(self) -> None:
+        check_types(self, finite=False)
+        make_plain(self)
         validate.one_of("metric", self.metric, ("auto", *METRICS))
         validate.one_of("class_weight", self.class_weight, ("none", "balanced"))
         _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
@@ -247,7 +257,9 @@ def _from_json(kind: type[Any], described: Mapping[str, Any]) -> Any:
             values[name] = tuple(value)
         elif isinstance(value, str) and "Path" in types[name]:
             values[name] = Path(value)
-    return kind(**values)
+    made = kind(**values)
+    check_types(made)
+    return made
 
 
 def _at_least(config: Any, *names: str, low: float) -> None:

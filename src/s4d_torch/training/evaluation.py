@@ -154,6 +154,16 @@ def score(
     return Evaluation(loss, scores, known)
 
 
+def check_outputs(outputs: Tensor) -> None:
+    """Refuse answers that are no numbers: they would still name a class."""
+    bad = ~torch.isfinite(outputs).flatten(1).all(1) if outputs.ndim > 1 else ~outputs.isfinite()
+    if bad.any():
+        raise ValueError(
+            f"the answers to {int(bad.sum())} of {len(bad)} sequences are not finite numbers: the "
+            "weights are damaged, or values in the data are too large"
+        )
+
+
 def physical(values: Tensor, signature: Signature) -> Tensor:
     """Predicted or stored targets of a regression in their own unit."""
     return values.double() * signature.target_scale + signature.target_shift

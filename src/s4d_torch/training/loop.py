@@ -41,6 +41,8 @@ class TrainingState:
     """of the epoch so far, over ``loss_count`` targets"""
     loss_count: int = 0
     best_score: float | None = None
+    best_loss: float | None = None
+    """which tells equal scores apart; unknown in checkpoints of earlier releases"""
     best_epoch: int = 0
     score: float | None = None
     skipped: int = 0
@@ -195,8 +197,9 @@ class Trainer:
             "validation_loss": found.loss,
             **{f"validation_{name}": value for name, value in found.scores.items()},
         }
-        if self.metric.better(state.score, state.best_score):
-            state.best_score, state.best_epoch = state.score, epoch + 1
+        if self._is_best(found.loss):
+            state.best_score, state.best_loss = state.score, found.loss
+            state.best_epoch = epoch + 1
             self.store.keep_best(evaluated)
         state.loss_sum, state.loss_count = 0.0, 0
         stale = epoch + 1 - state.best_epoch  # epochs without a better score
@@ -204,6 +207,18 @@ class Trainer:
         state.finished = epoch + 1 == training.epochs or given_up
         self.store.add_row(row)
         self.reporter.epoch(row)
+
+    def _is_best(self, loss: float) -> bool:
+        """Whether the last score beats the best, or equals it at a lower loss.
+
+        A small validation split has few scores: among equals the first would often be a model that
+        has not learned much yet.
+        """
+        state = self.state
+        assert state.score is not None
+        if state.score == state.best_score:  # of an unknown loss: the later one learned for longer
+            return state.best_loss is None or loss < state.best_loss
+        return self.metric.better(state.score, state.best_score)
 
     def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
         """The scores of ``model`` on a split, computed by all processes together."""
@@ -248,7 +263,13 @@ class Trainer:
             self.optimizer.load(checkpoint.tensors["optimizer"])
             if self.average is not None:
                 self.average.model.load_state_dict(checkpoint.tensors["average"])
-            self.state = TrainingState(**checkpoint.state)
+            try:
+                self.state = TrainingState(**checkpoint.state)
+            except TypeError as error:
+                raise ValueError(
+                    f"the checkpoint of step {checkpoint.step} is of another release ({error}); "
+                    "go on with that one, or begin anew in another folder"
+                ) from error
             self.reporter.message(f"going on after step {self.state.step} of {self.steps}")
         self.store.begin(self.state.step)
 

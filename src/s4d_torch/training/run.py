@@ -5,22 +5,20 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
+from s4d_torch.data.dataset import Dataset
 from s4d_torch.data.fingerprint import changes, fingerprint
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
-from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.nn import validate
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import Config, default_config
 from s4d_torch.training.describe import count_parameters
@@ -30,8 +28,10 @@ from s4d_torch.training.distributed import (
     lost_process_errors,
     process_group,
 )
-from s4d_torch.training.evaluation import Evaluation, physical, predict, score
+from s4d_torch.training.evaluation import Evaluation, check_outputs, predict, score
 from s4d_torch.training.loop import Trainer
+from s4d_torch.training.prediction import Predictor
+from s4d_torch.training.prediction import predict_sequences as predict_sequences
 from s4d_torch.training.reporter import Reporter
 from s4d_torch.training.saved.run_folder import RunFolder
 from s4d_torch.training.saved.store import FolderStore, MemoryStore
@@ -43,15 +43,13 @@ NOT_COMPARED = (
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Predictor):
     """A trained model: the best weights, the data they were made for, and the scores.
 
-    ``rows`` has the scores of each epoch, ``summary`` those of the test.
+    ``rows`` has the scores of each epoch, ``summary`` those of the test. :meth:`predict`,
+    :meth:`predict_proba` and :meth:`transform` read raw data, see :class:`Predictor`.
     """
 
-    config: Config
-    signature: Signature
-    model: Pretrained
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
     folder: Path | None = None
@@ -102,6 +100,7 @@ class Run:
         outputs, targets = predict(
             self.model, dataset, rows, batch_size=size, precision=precision, rate=rate
         )
+        check_outputs(outputs)
         return score(outputs, targets, dataset.signature, intervals=True)
 
 
@@ -111,6 +110,11 @@ def changed_data(changed: Sequence[str]) -> str:
         f"the data is not what the run was trained on: {'; '.join(changed)}. Splits are drawn anew "
         "from other data, so cases that are tested may be cases the run has learned from"
     )
+
+
+def load_run(folder: str | os.PathLike[str]) -> Run:
+    """A trained run: the model with the units, names and classes of its data, for raw data."""
+    return Run.load(folder)
 
 
 def load_dataset(
@@ -162,6 +166,9 @@ def train_on(
     reporter: Reporter | None = None,
 ) -> Run:
     """:func:`train` on data that is already there."""
+    validate.number("checkpoint_minutes", checkpoint_minutes)
+    if not checkpoint_minutes >= 0:
+        raise ValueError(f"checkpoint_minutes must be 0 or more, got {checkpoint_minutes}")
     where = local_device(device)
     forked = [where] if where.type == "cuda" else []  # the caller's random numbers stay its own
     with process_group(where) as processes, torch.random.fork_rng(forked):
@@ -276,40 +283,6 @@ def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> P
     """``runs/digits-1a2b3c4d``: one folder for each config, so that the same command goes on."""
     described = json.dumps(config.to_json(), sort_keys=True)
     return Path(parent) / f"{config.task}-{sha256(described.encode()).hexdigest()[:8]}"
-
-
-def predict_sequences(
-    run: Run,
-    sequences: Sequence[Any],
-    *,
-    rate: float = 1.0,
-    device: torch.device | None = None,
-    advance: Callable[[int], None] | None = None,
-) -> Tensor:
-    """Outputs (n, outputs) for sequences (length, features) in the unit they were stored in.
-
-    A run on pairs takes pairs of sequences. Class probabilities, or numbers in the targets' own
-    unit. The model has to be on ``device``.
-    """
-    if run.signature.kind == "generation":
-        raise ValueError("this run predicts the next symbol; use model.generate or 's4d generate'")
-    towers = list(zip(*sequences, strict=True)) if run.signature.towers > 1 else [sequences]
-    inputs = tuple(Sequences.of(list(tower)) for tower in towers)
-    whole = Split.whole(inputs, np.zeros(len(sequences)))
-    dataset, precision = Dataset(whole, whole, whole, run.signature), run.config.training.precision
-    outputs, _ = predict(
-        run.model,
-        dataset,
-        whole,
-        batch_size=16,
-        device=device,
-        precision=precision,
-        rate=rate,
-        advance=advance,
-    )
-    if run.signature.kind == "classification":
-        return outputs.double().softmax(-1)
-    return physical(outputs, run.signature)
 
 
 def keep_freed_memory() -> bool:

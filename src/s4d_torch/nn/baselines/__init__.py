@@ -4,7 +4,6 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from s4d_torch.nn.baselines.attention import TransformerModel
 from s4d_torch.nn.baselines.baseline import MODELS, Baseline
@@ -18,9 +17,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def load_model(folder: str | os.PathLike[str], **options: Any) -> Pretrained:
-    """The model that ``save_pretrained`` wrote into ``folder``, of whatever class it is."""
+def load_model(folder: str | os.PathLike[str]) -> Pretrained:
+    """The model that ``save_pretrained`` wrote into ``folder``, of whatever class it is.
+
+    Its ``preprocessing`` is the caller's business.
+    """
     name = "SequenceModel"  # reports a missing or broken file in full
-    with suppress(OSError, ValueError, AttributeError):
-        name = json.loads((Path(folder) / CONFIG).read_text("utf-8")).get("model", name)
-    return MODELS[name].from_pretrained(folder, **options)
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
+        name = str(json.loads((Path(folder) / CONFIG).read_text("utf-8")).get("model", name))
+    return MODELS[name].read_pretrained(folder)

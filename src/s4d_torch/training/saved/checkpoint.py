@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -16,6 +17,10 @@ from s4d_torch.nn.pretrained import own_copies
 
 MANIFEST = "manifest.json"
 WRITING = ".writing-"  # a folder whose checkpoint is not whole yet
+DAMAGE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError),
+    *(RecursionError, SafetensorError),
+)
 KEPT = 2  # the last, and the one before, should the last be damaged
 
 
@@ -63,7 +68,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for place in reversed(places):
         try:
             return _read(place)
-        except (OSError, ValueError) as error:
+        except DAMAGE as error:
             said = f"the checkpoint {place.name} is damaged ({error}); trying the one before"
             warnings.warn(said, stacklevel=2)
     if places:
@@ -111,7 +116,9 @@ def _read(place: Path) -> Checkpoint:
         if sha256(content).hexdigest() != digest:
             raise ValueError(f"{name} does not match its checksum")
         if name.endswith(".safetensors"):
-            tensors[name.removesuffix(".safetensors")] = load(content)
+            # safetensors gives them in an order that differs between processes, which cut the
+            # tensors into shards together, one after the other
+            tensors[name.removesuffix(".safetensors")] = dict(sorted(load(content).items()))
     return Checkpoint(manifest["step"], tensors, manifest["state"])
 
 

@@ -21,12 +21,19 @@ from s4d_torch._files import append_synced, locked, unfinished, write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data import fingerprint
 from s4d_torch.data.dataset import Signature
-from s4d_torch.data.store import signature_from
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
 from s4d_torch.training.config import Config, differences
 from s4d_torch.training.saved.checkpoint import newest_step
+from s4d_torch.training.saved.reading import (
+    read_json,
+    read_rows,
+    read_signature,
+    read_summary,
+    reading,
+    sealed,
+)
 
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
 DATA = "data.json"
@@ -62,7 +69,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(f"{self.path} is a file; name a folder for the run")
         if (self.path / CONFIG).exists():
-            if changes := differences(_read_json(self.path / CONFIG), config.to_json()):
+            if changes := differences(read_json(self.path / CONFIG), config.to_json()):
                 listed = "".join(f"\n  {change}" for change in changes)
                 raise OtherConfigError(
                     f"{self.path} holds a run of another config:{listed}\n"
@@ -81,19 +88,21 @@ class RunFolder:
             raise FileNotFoundError(
                 f"{self.path} holds no run: no {CONFIG}; name the folder that s4d train made"
             )
-        return Config.from_json(_read_json(self.path / CONFIG))
+        described = read_json(self.path / CONFIG)
+        with reading(self.path / CONFIG):
+            return Config.from_json(described)
 
     def signature(self) -> Signature:
         if not (self.path / SIGNATURE).is_file():
             raise FileNotFoundError(f"{self.path} has no {SIGNATURE}: its run never got started")
-        return signature_from(_read_json(self.path / SIGNATURE))
+        return read_signature(self.path / SIGNATURE)
 
     def data(self) -> dict[str, Any] | None:
         """The fingerprint of the data; None of runs from before it was kept."""
         path = self.path / DATA
         if not path.exists():
             return None
-        found = _read_json(path)
+        found = read_json(path)
         if not all(isinstance(split, dict) for split in found.values()):
             raise ValueError(
                 f"{path} is damaged: expected an object for each split; remove it to go on without "
@@ -123,7 +132,7 @@ class RunFolder:
     def describe(self, signature: Signature, data: Mapping[str, Any]) -> None:
         """Write down the data, also as the model sees it, and the surroundings of the run."""
         self.check_data(signature, data)
-        self.write_json(SIGNATURE, asdict(signature))
+        self.write_json(SIGNATURE, sealed(finite(asdict(signature))))
         self.write_json(DATA, data)
         self.write_json(ENVIRONMENT, environment())
 
@@ -136,13 +145,7 @@ class RunFolder:
     def rows(self) -> list[dict[str, str]]:
         """The rows of ``metrics.csv``; a last line that was cut off is left out."""
         path = self.path / METRICS
-        if not path.exists():
-            return []
-        text = path.read_text(encoding="utf-8")
-        rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
-        if not all((row.get("step") or "").isdigit() for row in rows):
-            raise ValueError(f"{path} is damaged: a row without the number of its step")
-        return rows
+        return read_rows(path) if path.exists() else []
 
     def keep_rows(self, until: int) -> None:
         """Forget the rows after step ``until``: they are about to be written again."""
@@ -162,11 +165,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """Scores and times of a finished run; None while it is not."""
         path = self.path / SUMMARY
-        if not path.exists():
-            return None
-        found = _read_json(path)
-        found["test"] = {k: math.nan if x is None else x for k, x in found["test"].items()}
-        return found
+        return read_summary(path) if path.exists() else None
 
     def best_model(self) -> Pretrained | None:
         """A model with the best weights so far; None before the first epoch is done."""
@@ -247,16 +246,6 @@ def _commit() -> str | None:
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged: expected an object, got {type(content).__name__}")
-    return content
 
 
 def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:

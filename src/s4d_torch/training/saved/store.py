@@ -141,4 +141,5 @@ def with_weights(model: Pretrained, weights: Mapping[str, Tensor]) -> Pretrained
     made = cast(Any, type(model))(**config, generator=torch.Generator(), dtype=dtype)
     names = made.state_dict().keys()  # an average has a buffer more
     made.load_state_dict({name: x for name, x in weights.items() if name in names})
+    made.preprocessing = model.preprocessing
     return cast(Pretrained, made)
