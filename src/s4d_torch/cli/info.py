@@ -108,7 +108,7 @@ def _show(run: Run, console: Console) -> None:
 
 def _training_line(run: Run) -> str:
     training, done = run.config.training, run.summary
-    epochs = f"{len(run.rows)} of {plural(training.epochs, 'epoch')}"
+    epochs = f"{len(run.rows)} of {plural(training.known_epochs, 'epoch')}"
     if not done:
         return f"{epochs}, not finished; seed {training.seed}"
     name = done["metric"]
