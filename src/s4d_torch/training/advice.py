@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 FEWEST = 4  # epochs, to tell a trend
-NOTABLE = 0.05  # of the loss of the first epoch
+NOTABLE = 0.02  # of the loss of the first epoch
 
 
 def falling(losses: Sequence[float]) -> float:
