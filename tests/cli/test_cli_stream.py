@@ -470,7 +470,7 @@ def test_runs_that_cannot_stream(folder: Path, capsys: pytest.CaptureFixture[str
     ahead = replace(config, method=config.method.replace(bidirectional=True))
     error = complaint([run_on(folder, "ahead", signature, ahead)], capsys)
     assert "is bidirectional" in error
-    assert "train one with --method.no-bidirectional" in error
+    assert "train one with --causal" in error
     lstm = replace(config, model=replace(config.model, architecture="lstm"))
     error = complaint([run_on(folder, "lstm", signature, lstm)], capsys)
     assert "RecurrentModel, which answers whole sequences only" in error

@@ -49,8 +49,8 @@ def test_an_infinite_input_is_traced_and_the_last_checkpoint_kept(tmp_path: Path
     told = str(stop.value)
     assert told.startswith("step 6: the loss is nan, the gradient's norm nan; ")
     assert "the first that is not finite is the output of encoder. " in told
-    assert f"The checkpoint of step 5 is in {tmp_path}; run the same command again" in told
-    assert "smaller --optimizer.lr" in told
+    assert f"The checkpoint of step 5 is in {tmp_path}: the same command with --out" in told
+    assert "goes on from there with a smaller learning rate" in told
 
 
 def test_a_huge_learning_rate_ends_in_an_error() -> None:

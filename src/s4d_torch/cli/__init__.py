@@ -24,8 +24,8 @@ DESCRIPTION = (
 )
 # s4d NAME is the class Name of the module of that name; a command is imported when it is called.
 COMMANDS = (
-    *("train", "evaluate", "predict", "stream", "generate", "info", "tasks"),
-    *("explore", "paper", "convert", "export", "bench", "demo", "figure", "methods"),
+    *("train", "evaluate", "predict", "stream", "generate", "info", "tasks", "runs"),
+    *("compare", "explore", "paper", "convert", "export", "bench", "demo", "figure", "methods"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from s4d_torch._progress import note
 from s4d_torch._registry import unknown
 from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
@@ -66,6 +67,7 @@ class Export:
             signature=signature,
             dataset=dataset,
             tolerance=self.tolerance,
+            report=lambda stage: note(f"export: {stage}"),
         )
         if self.json:
             print(as_json({"folder": str(done.folder), **done.facts}))

@@ -154,7 +154,7 @@ def _score(run: Run, name: str) -> str:
 
 def _training_line(run: Run) -> str:
     training, done = run.config.training, run.summary
-    epochs = f"{len(run.rows)} of {plural(training.epochs, 'epoch')}"
+    epochs = f"{len(run.rows)} of {plural(training.known_epochs, 'epoch')}"
     if not done:
         return f"{epochs}, not finished; seed {training.seed}"
     name = done["metric"]

@@ -133,7 +133,7 @@ def _stream(run: Run) -> LiveStream:
     if run.config.method.bidirectional and run.config.model.architecture == "ssm":
         raise CommandError(
             f"the model of {run.folder} is bidirectional: it looks ahead, to the end of a stream "
-            "that has none; train one with --method.no-bidirectional"
+            "that has none; train one with --causal"
         )
     try:
         return LiveStream(run.model)  # type: ignore[arg-type]

@@ -12,23 +12,29 @@ from rich.console import Console
 from rich.markup import escape
 
 from s4d_torch._progress import note
-from s4d_torch.cli.common import display, options, parsing
+from s4d_torch.cli.common import display, options, parsing, starting_config
 from s4d_torch.cli.common.data_summary import short_lines, show_summary
 from s4d_torch.cli.common.display import amount, as_json, plain_table, say
 from s4d_torch.cli.common.options import DataDir, Device, Switch, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process, misuse
 from s4d_torch.cli.tasks import tasks_list
-from s4d_torch.data import TASKS, DataFolder, Dataset, Signature, Source
+from s4d_torch.data import TASKS, DataFolder, Dataset, Source
 from s4d_torch.data.summary import summarize
 from s4d_torch.nn.method import METHODS
-from s4d_torch.training import METRICS, Config, default_config, train_on
+from s4d_torch.training import METRICS, Config, Run, train_on
 from s4d_torch.training.build import build_model
+from s4d_torch.training.compare import seed_spread
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.describe import describe_data, describe_model, plural
 from s4d_torch.training.estimate import estimate_cost
 from s4d_torch.training.evaluation import class_weights
 from s4d_torch.training.reporter import Reporter, Reporters
-from s4d_torch.training.run import default_folder, keep_freed_memory
+from s4d_torch.training.run import (
+    default_folder,
+    describe_plan,
+    keep_freed_memory,
+    with_known_epochs,
+)
 from s4d_torch.training.saved.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ SHORT = {
     "--batch-size": "--training.batch-size",
     "--seed": "--training.seed",
     "--lr": "--optimizer.lr",
+    "--init-from": starting_config.INIT_FROM,
 }
 
 
@@ -86,6 +93,12 @@ class Train:
     """print a JSON object for each epoch and one for the result, and nothing else"""
     dry_run: Switch = False
     """show data, model, memory and time without training; no run is written"""
+    causal: Switch = False
+    """look only back, so that the model can be streamed; short for --method.no-bidirectional"""
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT INT ...")] = ()
+    """train once with each of these seeds, and show mean and spread of the scores"""
+    replay: Annotated[Path | None, shown("RUN/run.json", "none")] = None
+    """in place of a TASK: train the config of this run again, in a folder of its own"""
     config: Annotated[Config | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
 
     @staticmethod
@@ -93,10 +106,14 @@ class Train:
         """The command for a task, whose settings are the defaults."""
         split = (argument.partition("=") for argument in arguments)
         expanded = [f"{SHORT.get(flag, flag)}{equals}{value}" for flag, equals, value in split]
-        name, others = parsing.take_positional(expanded, Train)
-        if name is None:
-            return _without_task(others)
-        default = _start(name, others)
+        if (replay := parsing.value_of("--replay", expanded)) is not None:
+            others = expanded  # the run has the task
+            name, default = starting_config.of_run(replay, others)
+        else:
+            named, others = parsing.take_positional(expanded, Train)
+            if named is None:
+                return _without_task(others)
+            name, default = named, starting_config.of_task(named, others)
         short, full = (", ".join(flags) for flags in (SHORT, SHORT.values()))
         command, parts = parsing.parse(
             Train,
@@ -106,8 +123,8 @@ class Train:
             description=f"Train a model and test it: {TASKS[default.task].summary}.\n\n"
             f"Defaults are those of this task. {short} are short for {full}.",
         )
-        config = replace(default, **parts)
-        _check_model(config, default)
+        config = _settled(replace(default, **parts), causal=command.causal)
+        starting_config.check_model(config, default)
         command._check()
         return replace(command, config=config)
 
@@ -117,21 +134,24 @@ class Train:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         folder = options.data_folder(self.data_dir, download=not self.offline, mirror=self.mirror)
-        out = default_folder(config) if self.out is None else self.out
+        runs = self._runs(config)
         if self.dry_run:
             if is_first_process():
-                self._show_cost(config, folder, out, console)
+                self._show_cost(config, folder, runs[0][1], console)
             return
         keep_freed_memory()
-        RunFolder(out).check(config)
+        for each, out in runs:
+            RunFolder(out).check(each)
         dataset = options.load_data(config, folder)
         with misuse("--training.metric: "):
             config.metric(dataset.signature.kind)
         with misuse("--training.class-weight: "):
             class_weights(config.training.class_weight, dataset)
         if is_first_process() and not self.quiet:
-            self._introduce(config, dataset, out, console)
-        self._train(config, dataset, out, console)
+            self._introduce(config, dataset, runs[0][1], console)
+        done = [self._train(each, dataset, out, console) for each, out in runs]
+        if self.seeds:
+            self._show_seeds(done, console)
 
     def _introduce(self, config: Config, dataset: Dataset, out: Path, console: Console) -> None:
         """What is about to be trained on what; with --json only warnings, beside the objects."""
@@ -146,22 +166,42 @@ class Train:
         for line in short_lines(summary):
             say(console, f"       {line}")
         say(console, f"model  {describe_model(config, model)}")
-        if self.preset == "auto" and task.paper is not None:
+        if self.preset == "auto" and task.paper is not None and self.replay is None:
             say(console, "preset paper, its hyper-parameters; --preset small is for a laptop")
-        say(console, f"run    {out}")
+        for line in describe_plan(config, dataset, out):
+            say(console, line)
         for warning in summary.warnings:
             say(console, f"warning: {warning}")
 
-    def _train(self, config: Config, dataset: Dataset, out: Path, console: Console) -> None:
+    def _runs(self, config: Config) -> list[tuple[Config, Path]]:
+        """The config and the folder of each run: one, or one for each seed."""
+        if not self.seeds:
+            return [(config, self._folder(config))]
+        each = [replace(config, training=replace(config.training, seed=s)) for s in self.seeds]
+        if self.out is None:
+            return [(one, self._folder(one)) for one in each]
+        return [(one, self.out / f"seed-{one.training.seed}") for one in each]
+
+    def _folder(self, config: Config) -> Path:
+        if self.out is not None:
+            return self.out
+        usual = default_folder(config)
+        return usual if self.replay is None else usual.with_name(f"{usual.name}-replay")
+
+    def _train(self, config: Config, dataset: Dataset, out: Path, console: Console) -> Run:
+        config = with_known_epochs(config, dataset, RunFolder(out))
+        if not (self.quiet or self.json):
+            seed = f", seed {config.training.seed}" if self.seeds else ""
+            say(console, f"run    {out}{seed}")
         try:
-            train_on(
+            return train_on(
                 dataset,
                 config,
                 out=out,
                 device=self.device,
                 checkpoint_minutes=self.checkpoint_minutes,
                 shard=self.shard,
-                reporter=self._reporter(console, out),
+                reporter=self._reporter(config, console, out),
             )
         except (RuntimeError, MemoryError) as error:
             if not _is_out_of_memory(error):
@@ -171,6 +211,20 @@ class Train:
                 f"there is not enough memory ({reason}); a smaller --training.batch-size with "
                 "--optimizer.accumulate needs less"
             ) from error
+
+    def _show_seeds(self, runs: Sequence[Run], console: Console) -> None:
+        """Mean and spread of the scores of several seeds."""
+        found = seed_spread([run.summary for run in runs])
+        if self.json:
+            print(as_json({"event": "seeds", **found}))
+            return
+        show = METRICS[found["metric"]].show
+        say(
+            console,
+            f"{plural(len(runs), 'seed')}: test {found['metric']} {show(found['mean'])}, standard "
+            f"deviation {show(found['deviation'])}; {show(found['least'])} to "
+            f"{show(found['most'])}",
+        )
 
     def _show_cost(self, config: Config, folder: DataFolder, out: Path, console: Console) -> None:
         """A table of what the run is and takes; only prepared data may be written, for later."""
@@ -191,12 +245,12 @@ class Train:
         if summary is not None:
             show_summary(summary, console)
 
-    def _reporter(self, console: Console, out: Path) -> Reporter:
+    def _reporter(self, config: Config, console: Console, out: Path) -> Reporter:
         lines = display.Live if console.is_terminal else display.Lines
         chosen = display.Final if self.quiet else lines
         reporter = display.Json(out) if self.json else chosen(console, out)
         if self.tensorboard and find_spec("tensorboard") is not None:
-            return Reporters(reporter, display.TensorBoard(out / "tensorboard"))
+            return Reporters(reporter, display.TensorBoard(out / "tensorboard", config))
         return reporter
 
     def _check(self) -> None:
@@ -205,6 +259,8 @@ class Train:
             raise UsageError(
                 f"--checkpoint-minutes must not be negative, got {self.checkpoint_minutes}"
             )
+        if len(set(self.seeds)) != len(self.seeds) or any(seed < 0 for seed in self.seeds):
+            raise UsageError(f"--seeds: expected different numbers from 0 on, got {self.seeds}")
         if self.quiet and self.json:
             raise UsageError("--quiet and --json: choose one of them")
         with misuse("--mirror: "):
@@ -221,35 +277,19 @@ def _without_task(arguments: Sequence[str]) -> Train:
         raise
 
 
+def _settled(config: Config, *, causal: bool) -> Config:
+    """With the short words spelled out, and the run to begin with by its full path."""
+    source = config.training.init_from
+    if source is not None:
+        full = source.expanduser().resolve()
+        config = replace(config, training=replace(config.training, init_from=full))
+    return replace(config, method=config.method.replace(bidirectional=False)) if causal else config
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether the memory of the machine or of a GPU was too small; torch has a type for the GPU."""
     said = any(x in str(error) for x in ("can't allocate memory", "not enough memory"))
     return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
-
-
-def _start(name: str, arguments: Sequence[str]) -> Config:
-    """The settings of a task with the preset and the base that the arguments name."""
-    task, of_data = options.task_and_options(name)
-    preset, base = (parsing.value_of(flag, arguments) for flag in ("--preset", "--base"))
-    with misuse("--preset: "):  # one that does not exist is left for the parser to refuse
-        config = default_config(task, preset if preset in PRESETS else None, **vars(of_data))
-    kept = {name: getattr(config.method, name) for name in ("dt_min", "dt_max", "bidirectional")}
-    start = METHODS.get(base or "", METHODS["s4d"])
-    return replace(config, method=start.replace(**kept))
-
-
-def _check_model(config: Config, default: Config) -> None:
-    """Build one layer, so that a wrong setting is known before any data is fetched."""
-    small = replace(config, model=replace(config.model, n_layers=min(1, config.model.n_layers)))
-    signature = Signature("classification", features=1, outputs=2, length=16)
-    if METRICS[TASKS[config.task].metric].kind == "generation":
-        signature = replace(signature, kind="generation", tokens=True, features=3)
-    try:
-        build_model(small, signature)
-    except ValueError as error:
-        flags = parsing.changes("model", config.model, default.model)
-        flags += parsing.changes("method", config.method, default.method)
-        raise parsing.blame(error, flags) from error
 
 
 def _cost_rows(config: Config, out: Path, found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -266,7 +306,7 @@ def _cost_rows(config: Config, out: Path, found: Mapping[str, Any]) -> list[tupl
         ("state spaces", f"{found['ssm_parameters']:,} of {found['parameters']:,} parameters"),
         ("length", f"{found['length']:,}"),
         ("batch", f"{training.batch_size}, {batches} a step"),
-        ("epochs", str(training.epochs)),
+        ("epochs", str(found["epochs"])),
         ("steps", steps),
         ("learning rate", f"{optimizer.lr:g}, {optimizer.schedule}"),
         ("device", f"{found['device']}, {threads}, {training.precision}"),

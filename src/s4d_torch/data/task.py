@@ -26,7 +26,7 @@ class Hyperparameters:
     dropout: float = 0.1
     lr: float = 0.005
     batch_size: int = 32
-    epochs: int = 10
+    epochs: int | Literal["auto"] = 10
     weight_decay: float = 0.05
     dt_min: float = 1e-3
     dt_max: float = 1e-1

@@ -157,7 +157,7 @@ class Printer(Reporter):
     """Prints a line after an epoch: about ten in all, or with ``every`` after each one."""
 
     def __init__(self, name: str, training: TrainingConfig, *, every: bool) -> None:
-        self.name, self.epochs = name, training.epochs
+        self.name, self.epochs = name, training.known_epochs
         self.held_out = training.patience is not None
         self.stride = 1 if every else max(1, self.epochs // 10)
 

@@ -19,12 +19,18 @@ PRESETS = ("paper", "small")
 
 # Options that came later. At their defaults a config in JSON leaves them out, so that runs and
 # results from before they existed are still those of the same config.
-LATER = (("training", "rate_jitter"), ("training", "class_weight"))
+LATER = (
+    ("training", "rate_jitter"),
+    ("training", "class_weight"),
+    ("training", "steps"),
+    ("training", "init_from"),
+)
 LATER_OF_DATA = {
     "arrays": ("missing",),
     "audio-folder": ("resample", "mono", "skip_bad"),
     "table": ("layout", "missing"),
 }
+FEWEST_EPOCHS = 20  # that epochs "auto" stands for, where the data is large
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,8 @@ class OptimizerConfig:
 class TrainingConfig:
     """How long and on what."""
 
-    epochs: int = 10
-    """passes over the training data"""
+    epochs: int | Literal["auto"] = 10
+    """passes over the training data; auto: as many as make up the steps, at least 20"""
     batch_size: int = 32
     """sequences in a batch, over all processes together"""
     seed: int = 0
@@ -135,13 +141,21 @@ class TrainingConfig:
     """judge by so many validation and test sequences at most"""
     skip_bad_batches: bool = False
     """leave out a batch whose loss or gradient is not finite, rather than stop"""
+    steps: int = 600
+    """steps to train for at least, where epochs is auto"""
+    init_from: Path | None = None
+    """fine-tune: begin with the best weights of the run in this folder"""
 
     def __post_init__(self) -> None:
         check_types(self, finite=False)
         make_plain(self)
         validate.one_of("metric", self.metric, ("auto", *METRICS))
         validate.one_of("class_weight", self.class_weight, ("none", "balanced"))
-        _at_least(self, "epochs", "batch_size", "patience", "train_size", "eval_size", low=1)
+        if isinstance(self.epochs, str):
+            validate.one_of("epochs", self.epochs, ("auto",))
+        else:
+            _at_least(self, "epochs", low=1)
+        _at_least(self, "batch_size", "patience", "train_size", "eval_size", "steps", low=1)
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be a number from 0 to 2^63 - 1, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:
@@ -150,6 +164,19 @@ class TrainingConfig:
             raise ValueError(f"rate_jitter must be 0 or a positive number, got {self.rate_jitter}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must be between 0 and 1, got {self.ema}")
+
+    @property
+    def known_epochs(self) -> int:
+        """The epochs of a run, whose data has decided what auto stands for."""
+        if self.epochs == "auto":
+            raise ValueError("epochs is 'auto', which only the data decides; give a number")
+        return self.epochs
+
+    def epochs_for(self, steps_per_epoch: int) -> int:
+        """How many epochs there are, once it is known how many steps make one."""
+        if self.epochs == "auto":
+            return max(FEWEST_EPOCHS, math.ceil(self.steps / steps_per_epoch))
+        return self.known_epochs
 
 
 PARTS: dict[str, Any] = {
@@ -225,24 +252,32 @@ def config_from(task: Task[Any], options: Any, row: Hyperparameters) -> Config:
     return Config(task.name, options, **parts)
 
 
+class _Nothing:
+    def __repr__(self) -> str:
+        return "(nothing)"
+
+
+NOTHING = _Nothing()  # where one of two configs has no such option
+
+
+def changed_options(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The options in which two configs in JSON differ, with both values: ``model.d_state``."""
+    before, after = dict(flat_options(old)), dict(flat_options(new))
+    pairs = {name: (before.get(name, NOTHING), after.get(name, NOTHING)) for name in before | after}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Where two configs in JSON differ: ``model.d_state: 64 -> 32``."""
-    before, after = dict(_flatten(old)), dict(_flatten(new))
-
-    def show(values: dict[str, Any], name: str) -> str:
-        return repr(values[name]) if name in values else "(nothing)"
-
-    return [
-        f"{name}: {show(before, name)} -> {show(after, name)}"
-        for name in before | after
-        if name not in before or name not in after or before[name] != after[name]
-    ]
+    changes = changed_options(old, new).items()
+    return [f"{name}: {before!r} -> {after!r}" for name, (before, after) in changes]
 
 
-def _flatten(described: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_options(described: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``("model.d_state", 64)`` and so on."""
     for name, value in described.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from flat_options(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 

@@ -1,7 +1,9 @@
 """A config, its data and its model in words: a line each, for people to read."""
 
+import re
 from collections import Counter
 from dataclasses import fields
+from pathlib import Path
 
 from torch import nn
 
@@ -50,6 +52,21 @@ def describe_model(config: Config, model: nn.Module) -> str:
         f"{kind}, {sides}: {plural(shape.n_layers, 'layer')} of "
         f"{plural(shape.d_model, 'feature')}{states}; {count_parameters(model):,} parameters"
     )
+
+
+def own_data(config: Config) -> Path | None:
+    """The user's own file or folder that a config reads; None for a task with data of its own."""
+    path = getattr(config.data, "path", None)
+    return Path(path) if path else None
+
+
+def data_name(config: Config) -> str:
+    """``d`` for a user's d.csv, a problem of an archive, or the name of the task; for a folder."""
+    path = own_data(config)
+    if path is None:
+        return getattr(config.data, "problem", "") or config.task
+    stem = path.name if path.is_dir() else re.sub(r"_(TRAIN|TEST)$", "", path.stem)
+    return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or config.task
 
 
 def describe_data(dataset: Dataset) -> str:

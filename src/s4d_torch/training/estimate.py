@@ -75,6 +75,7 @@ def estimate_cost(config: Config, folder: DataFolder, device: str = "auto") -> d
     step = median(watch.seconds[1:] or watch.seconds)
     order = Order(len(dataset.train), training.batch_size, config.optimizer.accumulate, 0)
     shape = describe_signature(dataset.signature)
+    epochs = training.epochs_for(order.steps)
     epoch = None if missing else order.steps * step + _validation(config, dataset, model, where)
     return {
         "task": config.task,
@@ -88,11 +89,12 @@ def estimate_cost(config: Config, folder: DataFolder, device: str = "auto") -> d
         "ssm_parameters": sum(count_parameters(m) for m in model.modules() if isinstance(m, SSM)),
         "length": dataset.signature.length,
         "batch_size": training.batch_size,
+        "epochs": epochs,
         "steps_per_epoch": None if missing else order.steps,
-        "steps": None if missing else training.epochs * order.steps,
+        "steps": None if missing else epochs * order.steps,
         "seconds_per_step": step,
         "seconds_per_epoch": epoch,
-        "seconds": None if epoch is None else training.epochs * epoch,
+        "seconds": None if epoch is None else epochs * epoch,
         "peak_bytes": peak_memory(where),
         "threads": torch.get_num_threads(),
         "device": str(where),

@@ -49,6 +49,8 @@ class TrainingState:
     skipped_in_a_row: int = 0
     finished: bool = False
     seconds: float = 0.0
+    epochs: int = 0
+    """that were asked for when this was saved; more may be asked for later"""
 
 
 class Trainer:
@@ -82,12 +84,13 @@ class Trainer:
             training.seed,
             dataset.train.lengths(),
         )
-        self.steps = training.epochs * self.order.steps
+        self.epochs = training.epochs_for(self.order.steps)
+        self.steps = self.epochs * self.order.steps
         self.optimizer = Optimizer(self.model, config.optimizer, self.steps)
         self.metric_name = config.metric(dataset.signature.kind)
         self.metric = METRICS[self.metric_name]
         self.class_weights = class_weights(training.class_weight, dataset)
-        self.state = TrainingState()
+        self.state = TrainingState(epochs=self.epochs)
         self.loss = self.lr = math.nan  # of the last step
         self.rate = 1.0  # what dt is multiplied by in this step
         self.first: tuple[int, float] | None = None  # step of this process, and seconds after it
@@ -172,10 +175,8 @@ class Trainer:
         self.reporter.message(f"{found}; the batch was skipped")
 
     def _diverged(self, found: str) -> divergence.DivergenceError:
-        return divergence.DivergenceError(
-            f"{found}. {self.store.where_to_go_on()} A smaller --optimizer.lr or "
-            "--optimizer.clip 1 may help; --training.skip-bad-batches leaves bad batches out."
-        )
+        lr = f"{self.config.optimizer.lr / 4:.2g}"
+        return divergence.DivergenceError(f"{found}. {self.store.where_to_try_again(lr)}")
 
     def _outputs(self, model: torch.nn.Module, part: Part) -> tuple[Tensor, Tensor]:
         """What ``model`` makes of a part, and what it should."""
@@ -204,7 +205,7 @@ class Trainer:
         state.loss_sum, state.loss_count = 0.0, 0
         stale = epoch + 1 - state.best_epoch  # epochs without a better score
         given_up = training.patience is not None and stale >= training.patience
-        state.finished = epoch + 1 == training.epochs or given_up
+        state.finished = epoch + 1 == self.epochs or given_up
         self.store.add_row(row)
         self.reporter.epoch(row)
 
@@ -271,7 +272,21 @@ class Trainer:
                     "go on with that one, or begin anew in another folder"
                 ) from error
             self.reporter.message(f"going on after step {self.state.step} of {self.steps}")
+            self._raise_epochs()
         self.store.begin(self.state.step)
+
+    def _raise_epochs(self) -> None:
+        """Go on with a run that was meant to be shorter, on the schedule of the longer one."""
+        state, before = self.state, self.state.epochs
+        state.epochs = self.epochs
+        if not 0 < before < self.epochs:
+            return
+        state.finished = state.finished and state.step >= self.steps
+        lr = self.optimizer.begin(state.step)
+        self.reporter.message(
+            f"epochs {before} -> {self.epochs}: the learning rate goes on as in the "
+            f"{self.config.optimizer.schedule} schedule of {self.epochs} epochs, {lr:.3g} now"
+        )
 
     def _report(self, epoch: int, count: int, seconds: float) -> None:
         state = self.state
@@ -284,7 +299,7 @@ class Trainer:
                 step=state.step,
                 steps=self.steps,
                 epoch=epoch + 1,
-                epochs=self.config.training.epochs,
+                epochs=self.epochs,
                 loss=self.loss,
                 lr=self.lr,
                 examples_per_second=count / seconds,

@@ -19,21 +19,25 @@ from s4d_torch.data.fingerprint import changes, fingerprint
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
 from s4d_torch.nn import validate
+from s4d_torch.training import fine_tuning
+from s4d_torch.training.advice import advice
+from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import Config, default_config
-from s4d_torch.training.describe import count_parameters
+from s4d_torch.training.describe import count_parameters, data_name, own_data
 from s4d_torch.training.distributed import (
     Processes,
     local_device,
     lost_process_errors,
     process_group,
 )
+from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.evaluation import Evaluation, check_outputs, predict, score
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.prediction import Predictor
 from s4d_torch.training.prediction import predict_sequences as predict_sequences
 from s4d_torch.training.reporter import Reporter
-from s4d_torch.training.saved.run_folder import RunFolder
+from s4d_torch.training.saved.run_folder import CONFIG, RunFolder
 from s4d_torch.training.saved.store import FolderStore, MemoryStore
 
 NOT_COMPARED = (
@@ -71,7 +75,12 @@ class Run(Predictor):
         """The data of the run's task, with some of its options changed."""
         task = TASKS[self.config.task]
         chosen = replace(self.config.data, **options) if options else self.config.data
-        return load_dataset(task, chosen, self.config, data)
+        dataset = load_dataset(task, chosen, self.config, data)
+        if self.config.training.init_from is None:
+            return dataset
+        return replace(
+            dataset, signature=fine_tuning.in_units_of(self.signature, dataset.signature)
+        )
 
     def data_changes(self, dataset: Dataset) -> list[str]:
         """What ``dataset`` differs in from what the run was trained on, as far as that is known."""
@@ -175,6 +184,8 @@ def train_on(
         if reporter is None or not processes.writes:
             reporter = Reporter()
         folder = None if out is None else RunFolder(out)
+        config = with_known_epochs(config, dataset, folder)
+        dataset = fine_tuning.in_known_units(dataset, config, folder)
         store = MemoryStore()
         compared = folder is None or not folder.begun or folder.data() is not None
         if folder is not None:
@@ -191,10 +202,13 @@ def train_on(
                 reporter.end(run.summary)
                 reporter.close()
                 return run
+            model = build_model(config, dataset.signature)
+            for said in fine_tuning.begin(model, config, dataset.signature, folder):
+                reporter.message(said)
             trainer = Trainer(
                 config,
                 dataset,
-                build_model(config, dataset.signature),
+                model,
                 store=store,
                 device=where,
                 processes=processes,
@@ -205,6 +219,34 @@ def train_on(
                 return _train(trainer, folder)
             finally:
                 reporter.close()
+
+
+def with_known_epochs(config: Config, dataset: Dataset, folder: RunFolder | None) -> Config:
+    """The config with epochs "auto" in numbers: those the run in the folder has, or a new one's."""
+    training = config.training
+    if training.epochs != "auto":
+        return config
+    if folder is not None and (folder.path / CONFIG).exists():
+        training = replace(training, epochs=folder.config().training.epochs)
+    epochs = training.epochs_for(_steps_per_epoch(config, dataset))
+    return replace(config, training=replace(training, epochs=epochs))
+
+
+def _steps_per_epoch(config: Config, dataset: Dataset) -> int:
+    training = config.training
+    return Order(len(dataset.train), training.batch_size, config.optimizer.accumulate, 0).steps
+
+
+def describe_plan(config: Config, dataset: Dataset, folder: Path) -> list[str]:
+    """What a user's own data decides, and what to pass to have it otherwise: a line each."""
+    lines = []
+    if config.training.epochs == "auto":
+        epochs = with_known_epochs(config, dataset, RunFolder(folder)).training.known_epochs
+        steps = epochs * _steps_per_epoch(config, dataset)
+        lines.append(f"epochs {epochs} ({steps:,} steps; --epochs changes it)")
+    if own_data(config) is not None and config.method.bidirectional:
+        lines.append("looks both ways over a whole sequence; to stream the model, pass --causal")
+    return lines
 
 
 @contextmanager
@@ -219,7 +261,7 @@ def _claimed(
                 folder.check(config)
                 found = fingerprint(dataset)
                 folder.check_data(dataset.signature, found)
-                if folder.summary() is None:  # a finished run is only read
+                if folder.summary() is None or folder.changes(config):  # else it is only read
                     stack.enter_context(folder.locked())
                     folder.claim(config)
                     folder.describe(dataset.signature, found)
@@ -242,12 +284,17 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
             "metric": trainer.metric_name,
             "parameters": parameters,
             "steps": trainer.steps,
-            "epochs": config.training.epochs,
+            "epochs": trainer.epochs,
             "processes": trainer.processes.count,
             "folder": None if where is None else str(where),
         }
     )
-    trainer.run()
+    try:
+        trainer.run()
+    except DivergenceError as error:
+        if folder is not None and trainer.processes.writes:
+            folder.write_divergence(trainer.state.step, str(error))
+        raise
     state, best = trainer.state, store.best_model()
     if best is None and folder is not None and state.best_epoch:
         raise FileNotFoundError(
@@ -276,13 +323,18 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
     }
     store.finish(summary)
     reporter.end(summary)
+    if said := advice(store.rows, where):
+        reporter.message(said)
     return Run(config, trainer.dataset.signature, best, store.rows, summary, where)
 
 
 def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> Path:
-    """``runs/digits-1a2b3c4d``: one folder for each config, so that the same command goes on."""
+    """``runs/digits-1a2b3c4d``: one folder for each config, so that the same command goes on.
+
+    Named after the task, or after a user's own file or folder.
+    """
     described = json.dumps(config.to_json(), sort_keys=True)
-    return Path(parent) / f"{config.task}-{sha256(described.encode()).hexdigest()[:8]}"
+    return Path(parent) / f"{data_name(config)}-{sha256(described.encode()).hexdigest()[:8]}"
 
 
 def keep_freed_memory() -> bool:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from s4d_torch._progress import amount, clock, say
+from s4d_torch.training.config import Config, flat_options
 from s4d_torch.training.intervals import show_score
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reporter import Progress, Reporter
@@ -172,8 +173,8 @@ class Json(Reporter):
 class TensorBoard(Reporter):
     """Events of the run in ``folder``; a run that goes on replaces what comes after its step."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder, self.config = folder, config
         self.writer: Any = None
 
     def step(self, now: Progress) -> None:
@@ -183,6 +184,18 @@ class TensorBoard(Reporter):
         names = [name for name in row if name.startswith("validation_")]
         named = {name.replace("_", "/", 1): row[name] for name in names}
         self._write({**named, "epoch": row["epoch"]}, row["step"])
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """The options and the test scores, for the tab in which runs are compared."""
+        if self.writer is None:  # the run was finished before, and is written there
+            return
+        kinds = bool, int, float, str
+        options = {
+            name: value if isinstance(value, kinds) else str(value)
+            for name, value in flat_options(self.config.to_json())
+        }
+        scores = {f"test/{name}": value for name, value in summary["test"].items()}
+        self.writer.add_hparams(options, scores, run_name=".", global_step=summary["steps"])
 
     def close(self) -> None:
         if self.writer is not None:

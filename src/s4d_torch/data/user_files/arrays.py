@@ -256,6 +256,6 @@ register(
         load=load_arrays,
         metric="accuracy",
         size="your own",
-        small=replace(LAPTOP, epochs=20),
+        small=replace(LAPTOP, epochs="auto"),
     )
 )

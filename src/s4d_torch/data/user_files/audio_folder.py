@@ -301,6 +301,6 @@ register(
         metric="accuracy",
         size="yours",
         licence="yours",
-        small=replace(LAPTOP, d_model=32, d_state=64, lr=0.01, batch_size=16),
+        small=replace(LAPTOP, d_model=32, d_state=64, lr=0.01, batch_size=16, epochs="auto"),
     )
 )

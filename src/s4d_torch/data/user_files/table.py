@@ -46,6 +46,6 @@ register(
         load=load_table,
         metric="accuracy",
         size="your own",
-        small=replace(LAPTOP, epochs=20),
+        small=replace(LAPTOP, epochs="auto"),
     )
 )

@@ -147,6 +147,6 @@ register(
         citation="Dau et al. 2019 (UCR); Bagnall et al. 2018 (UEA); Tan et al. 2021 (TSER)",
         files=(FOLDER,),
         # most series have some hundred samples
-        small=replace(LAPTOP, dropout=0.2, batch_size=16, epochs=50, dt_min=0.01),
+        small=replace(LAPTOP, dropout=0.2, batch_size=16, epochs="auto", dt_min=0.01),
     )
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +26,10 @@ FACTS, CARD = "export.json", "README.md"
 FORMAT_VERSION = 2  # since 2 an ONNX sequence needs lengths
 TOLERANCE = 1e-4  # of the largest output
 EVALUATED = 1000  # sequences of a split that show what quantisation changes
-NO_STEP = "a bidirectional model looks ahead and cannot step; there is no step file"
+NO_STEP = (
+    "a bidirectional model looks ahead and cannot step; there is no step file: "
+    "'s4d train --causal' makes a model that has one"
+)
 
 
 class ExportMismatchError(ValueError):
@@ -65,6 +69,7 @@ def export_model(
     signature: Signature | None = None,
     dataset: Dataset | None = None,
     tolerance: float = TOLERANCE,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Exported:
     """Write ``sequence`` and ``step`` as ``onnx``, ``pt2`` or another of ``FORMATS``, with a card.
 
@@ -74,7 +79,7 @@ def export_model(
     the card of classes and of the normalisation of the data.
 
     What differs from the model by more than ``tolerance``, of the largest output, is refused: then,
-    as after any error, ``folder`` is as it was.
+    as after any error, ``folder`` is as it was. ``report`` is told what is being done.
     """
     kind, target = FORMATS[to], Path(folder)
     _check_model(model)
@@ -87,9 +92,8 @@ def export_model(
     plan = exact_plan if quantize is None else quantized_plan(exact_plan, quantize)
     signature = dataset.signature if signature is None and dataset is not None else signature
     with folder_in_place_of(target, prefix=".export-") as place:
-        _write(kind, plan, place)
-        length = None if signature is None else signature.length
-        checked = _check(kind, plan, shown, place, rate, length)
+        _write(kind, plan, place, report)
+        checked = _check(kind, plan, shown, place, rate, signature, report)
         facts = {
             "format": "s4d_torch.export",
             "format_version": FORMAT_VERSION,
@@ -104,6 +108,7 @@ def export_model(
             "checked": _judged(checked, tolerance),
         }
         if quantize is not None:
+            report(f"measuring what {quantize} changes")
             facts["quantized"] = {
                 "to": quantize,
                 "bytes_before": _sizes(kind, exact_plan, place),
@@ -121,20 +126,28 @@ def _check(
     model: SequenceModel,
     place: Path,
     rate: float,
-    length: int | None,
+    signature: Signature | None,
+    say: Callable[[str], None],
 ) -> Any:
     """What the files answer, beside the model."""
+    length = None if signature is None else signature.length
+    say(f"checking sequence{kind.suffix} against the model")
     sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
     checked = {"sequence": check.check_sequence(sequence, model, plan, rate, length)}
     if plan.causal:
+        say(f"checking step{kind.suffix} against the model")
         step = kind.load_step(place / f"step{kind.suffix}")
         checked["step"] = check.check_step(step, model, plan, rate)
     return checked
 
 
-def _write(kind: Format, plan: ModelPlan, place: Path) -> None:
+def _write(
+    kind: Format, plan: ModelPlan, place: Path, say: Callable[[str], None] = lambda _: None
+) -> None:
+    say(f"writing sequence{kind.suffix}")
     kind.write_sequence(plan, place / f"sequence{kind.suffix}")
     if plan.causal:
+        say(f"writing step{kind.suffix}")
         kind.write_step(plan, place / f"step{kind.suffix}")
 
 

@@ -60,7 +60,7 @@ class Runner:
         if model.method.bidirectional:
             raise ValueError(
                 "a bidirectional model looks ahead, to the end of a stream that has none; "
-                "train one with bidirectional=False"
+                "train one with bidirectional=False ('s4d train --causal')"
             )
         if model.towers != 1:
             pairs = f"a model with towers={model.towers} reads pairs of sequences"

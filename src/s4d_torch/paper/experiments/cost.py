@@ -60,7 +60,7 @@ def mode_steps(config: Config) -> float:
         per_sample += dense * both * model.d_model * model.d_state / 2
     else:  # convolutions and recurrent layers: several weights for each of ours
         per_sample *= 8
-    return sequences * config.training.epochs * length * model.n_layers * per_sample
+    return sequences * config.training.known_epochs * length * model.n_layers * per_sample
 
 
 def _data(config: Config) -> tuple[float, float]:

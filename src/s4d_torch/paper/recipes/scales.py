@@ -144,4 +144,6 @@ def ablation(task: str, scale: str) -> Config:
     )
     config = reduction(task, scale).apply(config)
     config = ABLATIONS.get((task, scale), Reduction()).apply(config)
-    return replace(config, optimizer=replace(config.optimizer, warmup=1 / config.training.epochs))
+    return replace(
+        config, optimizer=replace(config.optimizer, warmup=1 / config.training.known_epochs)
+    )

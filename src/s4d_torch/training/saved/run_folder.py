@@ -25,6 +25,7 @@ from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
 from s4d_torch.training.config import Config, differences
+from s4d_torch.training.saved.changes import sort_changes
 from s4d_torch.training.saved.checkpoint import newest_step
 from s4d_torch.training.saved.reading import (
     read_json,
@@ -38,6 +39,8 @@ from s4d_torch.training.saved.reading import (
 CONFIG, SIGNATURE, ENVIRONMENT = "run.json", "signature.json", "environment.json"
 DATA = "data.json"
 METRICS, SUMMARY, BEST, LOCK = "metrics.csv", "summary.json", "best", ".lock"
+DIVERGED = "diverged.json"
+CHANGED = "changed"  # in run.json: what was changed on the way, and after which step
 
 
 class OtherConfigError(ValueError):
@@ -47,7 +50,8 @@ class OtherConfigError(ValueError):
 class RunFolder:
     """``run.json`` (the config), ``signature.json`` (the data as the model sees it), ``data.json``
     (its fingerprint), ``metrics.csv`` (a row per epoch), ``checkpoints/``, ``best/`` (weights to
-    use), ``summary.json`` once the run is done.
+    use), ``summary.json`` once the run is done, ``diverged.json`` where it stopped for numbers that
+    are not finite.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -63,14 +67,44 @@ class RunFolder:
         if not (self.path / CONFIG).exists():
             self.path.mkdir(parents=True, exist_ok=True)
             self.write_json(CONFIG, config.to_json())
+        elif changes := self.changes(config):
+            self._take_up(config, changes)
+        (self.path / DIVERGED).unlink(missing_ok=True)  # it has another go
+
+    def changes(self, config: Config) -> list[str]:
+        """The options of the run that ``config`` changes and may change: see ``sort_changes``."""
+        if not (self.path / CONFIG).exists():
+            return []
+        return self._sorted_changes(config)[0]
+
+    def _sorted_changes(self, config: Config) -> tuple[list[str], list[str]]:
+        described = config.to_json()
+        old = read_json(self.path / CONFIG)
+        kept = {name: old[name] for name in described if name in old}
+        return sort_changes(kept, described, diverged=(self.path / DIVERGED).exists())
+
+    def _take_up(self, config: Config, changes: Sequence[str]) -> None:
+        """Go on with changed options; run.json remembers since when, and the scores until then."""
+        old, summary = read_json(self.path / CONFIG), self.summary()
+        entry = {"after_step": newest_step(self.checkpoints) or 0, "options": list(changes)}
+        if summary is not None:
+            entry["test"] = summary["test"]
+        # The summary goes first: a run that is killed here is still the old one, to be tested.
+        (self.path / SUMMARY).unlink(missing_ok=True)
+        record = [*old.get(CHANGED, []), entry]
+        self.write_json(CONFIG, {**old, **config.to_json(), CHANGED: record})
+
+    def write_divergence(self, step: int, message: str) -> None:
+        """The run has stopped for numbers that are not finite; its optimiser may change now."""
+        self.write_json(DIVERGED, {"step": step, "message": message})
 
     def check(self, config: Config) -> None:
         """Refuse a folder that :meth:`claim` would refuse, and leave it as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(f"{self.path} is a file; name a folder for the run")
         if (self.path / CONFIG).exists():
-            if changes := differences(read_json(self.path / CONFIG), config.to_json()):
-                listed = "".join(f"\n  {change}" for change in changes)
+            if refused := self._sorted_changes(config)[1]:
+                listed = "".join(f"\n  {change}" for change in refused)
                 raise OtherConfigError(
                     f"{self.path} holds a run of another config:{listed}\n"
                     "run the same command again to go on with it, or name another folder (--out)"
@@ -138,7 +172,7 @@ class RunFolder:
 
     def _unfinished(self) -> list[Path]:
         """Files that a killed process was writing."""
-        names = (CONFIG, SIGNATURE, DATA, ENVIRONMENT, METRICS, SUMMARY)
+        names = (CONFIG, SIGNATURE, DATA, ENVIRONMENT, METRICS, SUMMARY, DIVERGED)
         weights = [self.best / name for name in (WEIGHTS, MODEL_CONFIG)]
         return unfinished([*(self.path / name for name in names), *weights])
 

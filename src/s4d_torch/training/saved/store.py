@@ -62,6 +62,13 @@ class MemoryStore:
         """A sentence for a run that stops early."""
         return "Nothing was saved: the run has no folder."
 
+    def where_to_try_again(self, lr: str) -> str:
+        """A sentence for a run that has diverged, with a learning rate that may do."""
+        return (
+            f"{self.where_to_go_on()} A smaller --optimizer.lr (say {lr}) or --optimizer.clip 1 "
+            "may help; --training.skip-bad-batches leaves bad batches out."
+        )
+
 
 class FolderStore(MemoryStore):
     """Keeps everything in the folder of the run; only rank 0 writes."""
@@ -131,6 +138,18 @@ class FolderStore(MemoryStore):
         return (
             f"The checkpoint of step {step} is in {self.folder.path}; run the same command again "
             "to go on from there."
+        )
+
+    def where_to_try_again(self, lr: str) -> str:
+        step, path = newest_step(self.folder.checkpoints), self.folder.path
+        again = f"the same command with --out {path} --optimizer.lr {lr}"
+        how = "--optimizer.clip 1, or --training.skip-bad-batches to leave bad batches out, "
+        how += "can be given in the same way."
+        if step is None:
+            return f"There is no checkpoint yet: {again} begins anew with a smaller rate; {how}"
+        return (
+            f"The checkpoint of step {step} is in {path}: {again} goes on from there with a "
+            f"smaller learning rate; {how}"
         )
 
 
