@@ -44,6 +44,7 @@ MODULES = {
         "user_files",
     ],
     "ssm": [
+        "autodiff",
         "hippo",
         "initialization",
         "constraint",
