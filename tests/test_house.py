@@ -60,6 +60,7 @@ MODULES = {
     "nn": [
         "validate",
         "method",
+        "packed",
         "ssm",
         "batch",
         "activation",
@@ -71,6 +72,7 @@ MODULES = {
         "plan",
         "stepping",
         "model",
+        "output_only",
         "parameter_groups",
         "baselines",
     ],

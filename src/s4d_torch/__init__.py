@@ -22,6 +22,7 @@ from s4d_torch.nn import (
     Layer,
     Method,
     ModelState,
+    OutputOnly,
     SequenceModel,
     parameter_groups,
 )
@@ -54,6 +55,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
-    "ModelState", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream", "Streams",
-    "__version__", "export_model", "from_official", "from_official_model", "parameter_groups",
+    "ModelState", "OutputOnly", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream",
+    "Streams", "__version__", "export_model", "from_official", "from_official_model", "parameter_groups",
 ]  # fmt: skip
