@@ -46,6 +46,7 @@ MODULES = {
         "user_files",
     ],
     "ssm": [
+        "autodiff",
         "hippo",
         "initialization",
         "constraint",
@@ -61,6 +62,7 @@ MODULES = {
     "nn": [
         "validate",
         "method",
+        "packed",
         "ssm",
         "batch",
         "activation",
@@ -72,6 +74,7 @@ MODULES = {
         "plan",
         "stepping",
         "model",
+        "output_only",
         "parameter_groups",
         "baselines",
     ],

@@ -1,7 +1,7 @@
 """Running compiled code: whether it can run here, when it is compiled, its threads and its memory.
 
-Without a working numba, off the CPU, or in another precision than float32 and float64,
-:func:`available` says no, and plain torch takes over.
+Without a working numba, off the CPU, in another precision than float32 and float64, or under a
+transform of ``torch.func``, :func:`available` says no, and plain torch takes over.
 """
 
 import ctypes
@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm.autodiff import transformed
+
 LOG = logging.getLogger("s4d_torch")
 _INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
 _READY: set[tuple[Any, torch.dtype]] = set()  # functions that are compiled for a dtype
@@ -34,8 +36,9 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the compiled scan can run here."""
     if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
         return False
-    # torch.compile cannot trace an import
-    return _INSTALLED if torch.compiler.is_compiling() else _probe_numba()
+    if torch.compiler.is_compiling():  # which cannot trace an import
+        return _INSTALLED
+    return not transformed() and _probe_numba()
 
 
 @cache
@@ -54,6 +57,26 @@ def _probe_numba() -> bool:
 def compiled_module(name: str) -> ModuleType:
     """A module of compiled code, imported when first needed: numba takes its time."""
     return importlib.import_module(name)
+
+
+READ = (torch.float32, torch.float64, torch.int64)
+
+
+def as_read(dtype: torch.dtype, **given: tuple[Tensor, tuple[int, ...]]) -> list[Tensor]:
+    """Tensors as compiled code reads them: contiguous, without a negative bit; an error otherwise.
+
+    It reads and writes where the shapes that it is told of say, and looks at nothing else.
+    """
+    read = []
+    for name, (x, shape) in given.items():
+        if x.shape != shape or x.dtype != dtype or dtype not in READ or not x.is_cpu:
+            raise ValueError(
+                f"{name} must be {dtype} of shape {shape} on the CPU, "
+                f"got {x.dtype} of shape {tuple(x.shape)} on {x.device}"
+            )
+        ready = x.is_contiguous() and not x.is_neg()
+        read.append(x if ready else x.resolve_neg().contiguous())
+    return read
 
 
 def share(
@@ -88,7 +111,9 @@ def first_call(what: str, call: Callable[[], object], functions: Sequence[Any]) 
     call()
     if compiled() > before:  # a warning, which is seen unless it is turned off
         seconds = time.perf_counter() - began
-        LOG.warning("s4d_torch: compiled %s in %.1f s (kept on disk)", what, seconds)
+        kept = all(getattr(function._cache, "kept", False) for function in functions)
+        note = "kept on disk" if kept else "not kept"
+        LOG.warning("s4d_torch: compiled %s in %.1f s (%s)", what, seconds, note)
 
 
 # -- threads, woken without the detours of a future ------------------------------------------------
