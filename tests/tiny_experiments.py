@@ -6,7 +6,7 @@ from typing import Any
 from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.paper.experiments.watch import Watch
 from s4d_torch.training import TrainingConfig, default_config
-from s4d_torch.training.reporter import Progress
+from s4d_torch.training.reports.reporter import Progress
 
 EPOCHS = 60  # of a run that is long enough to be disturbed
 

@@ -170,10 +170,16 @@ def layer(chance: random.Random, folder: Path) -> None:
 
 
 MODEL: dict[str, list[Any]] = {
-    **{"pooling": ["mean", "last", "none"], "norm": ["layer", "batch", "none"]},
-    **{"encoder": ["linear", "embedding"], "prenorm": [True, False], "towers": [1, 2]},
-    **{"activation": ["gelu", "silu", "tanh"], "mixing": ["glu", "linear", "none"]},
-    **{"method": ["s4d", "s4", "dss"], "check_finite": [True, False], "dropout": [0.0, 0.1]},
+    "pooling": ["mean", "last", "none"],
+    "norm": ["layer", "batch", "none"],
+    "encoder": ["linear", "embedding"],
+    "prenorm": [True, False],
+    "towers": [1, 2],
+    "activation": ["gelu", "silu", "tanh"],
+    "mixing": ["glu", "linear", "none"],
+    "method": ["s4d", "s4", "dss"],
+    "check_finite": [True, False],
+    "dropout": [0.0, 0.1],
     "bidirectional": [True, False],
 }
 
@@ -336,7 +342,11 @@ def estimator(chance: random.Random, folder: Path) -> None:
 
 
 CASES: dict[str, Callable[[random.Random, Path], None]] = {
-    **{"layer": layer, "model": model, "step": step, "stream": stream, "config": config},
+    "layer": layer,
+    "model": model,
+    "step": step,
+    "stream": stream,
+    "config": config,
     "estimator": estimator,
 }
 assert TASKS

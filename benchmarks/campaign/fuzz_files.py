@@ -370,8 +370,16 @@ def snapshot(chance: random.Random, folder: Path) -> None:
 
 
 CASES: dict[str, Callable[[random.Random, Path], None]] = {
-    **{"csv": csv, "npz": npz, "npy": npy, "ts": ts, "wav": wav, "idx": idx, "cifar": cifar},
+    "csv": csv,
+    "npz": npz,
+    "npy": npy,
+    "ts": ts,
+    "wav": wav,
+    "idx": idx,
+    "cifar": cifar,
     "tar": functools.partial(archive, kind="tar"),
     "zip": functools.partial(archive, kind="zip"),
-    **{"pretrained": pretrained, "run": run, "snapshot": snapshot},
+    "pretrained": pretrained,
+    "run": run,
+    "snapshot": snapshot,
 }

@@ -14,8 +14,8 @@ import torch
 from s4d_torch.cli import main
 from s4d_torch.cli.train import Train
 from s4d_torch.training import Run, default_config
-from s4d_torch.training.compare import seed_spread
 from s4d_torch.training.metrics import accuracy_interval
+from s4d_torch.training.reports.compare import seed_spread
 from s4d_torch.training.run import default_folder
 from s4d_torch.training.saved.listing import list_runs
 

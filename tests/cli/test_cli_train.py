@@ -30,7 +30,7 @@ from s4d_torch.training import (
     TrainingConfig,
     default_config,
 )
-from s4d_torch.training.reporter import Progress
+from s4d_torch.training.reports.reporter import Progress
 
 PARTS = {
     "model": ModelConfig,

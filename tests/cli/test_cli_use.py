@@ -18,7 +18,7 @@ from s4d_torch.data.tasks.lra.listops_trees import tokenize
 from s4d_torch.explore.timescales import layer_timescales
 from s4d_torch.training import Run
 from s4d_torch.training.build import build_model
-from s4d_torch.training.describe import parameters_by_kind
+from s4d_torch.training.reports.describe import parameters_by_kind
 from s4d_torch.training.run import predict_sequences
 
 SMALL = (

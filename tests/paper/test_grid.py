@@ -15,7 +15,7 @@ from s4d_torch.paper.experiments.experiment import Experiment, read_result, run_
 from s4d_torch.paper.experiments.grid import interleave, run_grid
 from s4d_torch.paper.experiments.local_workers import Job, Plan, Pool, cause_of_death
 from s4d_torch.training import Config, Interrupted, ModelConfig, TrainingConfig
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.saved.checkpoint import newest_checkpoint
 from s4d_torch.training.saved.run_folder import RunFolder
 from tiny_experiments import EPOCHS, Notes, tiny

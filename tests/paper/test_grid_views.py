@@ -8,7 +8,7 @@ from rich.console import Console
 from s4d_torch._progress import duration
 from s4d_torch.paper.experiments.experiment import Experiment, Result
 from s4d_torch.paper.experiments.watch import GridLines, GridTable, GridTally, grid_view
-from s4d_torch.training.reporter import Progress
+from s4d_torch.training.reports.reporter import Progress
 from tiny_experiments import tiny
 
 # -- views -----------------------------------------------------------------------------------------

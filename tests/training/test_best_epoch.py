@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from s4d_torch._interruption import Interrupted
 from s4d_torch.estimators import S4DClassifier
 from s4d_torch.training import train_on
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.saved.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from training_job import small_config, small_data
 

@@ -17,7 +17,7 @@ from torch.optim import AdamW
 
 from s4d_torch.training import Run, train_on
 from s4d_torch.training.optimizer import optimizer_tensors, restore_optimizer
-from s4d_torch.training.reporter import Reporter
+from s4d_torch.training.reports.reporter import Reporter
 from s4d_torch.training.saved.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from s4d_torch.training.saved.run_folder import OtherConfigError, RunFolder
 from training_job import small_config, small_data

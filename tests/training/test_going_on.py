@@ -13,9 +13,9 @@ import torch
 
 from s4d_torch.data.dataset import Dataset
 from s4d_torch.training import Config, DivergenceError, Reporter, Run, train_on
-from s4d_torch.training.advice import advice, falling
 from s4d_torch.training.batches import Order
 from s4d_torch.training.config import FEWEST_EPOCHS, TrainingConfig
+from s4d_torch.training.reports.advice import advice, falling
 from s4d_torch.training.run import with_known_epochs
 from s4d_torch.training.saved.run_folder import OtherConfigError, RunFolder
 from s4d_torch.training.schedule import factor

@@ -8,7 +8,7 @@ import torch
 
 from s4d_torch.training import METRICS, train_on
 from s4d_torch.training.evaluation import score
-from s4d_torch.training.intervals import (
+from s4d_torch.training.reports.intervals import (
     auroc_of_draws,
     bootstrap,
     score_intervals,

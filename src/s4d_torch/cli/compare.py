@@ -11,7 +11,12 @@ from rich.markup import escape
 from s4d_torch.cli.common.display import as_json, plain_table, say
 from s4d_torch.cli.common.options import Switch, shown
 from s4d_torch.cli.common.parsing import UsageError
-from s4d_torch.training.compare import differing_options, draw_curves, read_runs, shown_score
+from s4d_torch.training.reports.compare import (
+    differing_options,
+    draw_curves,
+    read_runs,
+    shown_score,
+)
 
 PICTURES = (".svg", ".png", ".pdf")
 

@@ -19,10 +19,10 @@ from s4d_torch.data import Dataset
 from s4d_torch.data.tasks.symbols import counted_bits
 from s4d_torch.deploy.inference import confusion_matrix, fit_dataset, predict_splits, relative_rate
 from s4d_torch.training import METRICS, Config, Run
-from s4d_torch.training.describe import plural
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import score
-from s4d_torch.training.intervals import show_interval
+from s4d_torch.training.reports.describe import plural
+from s4d_torch.training.reports.intervals import show_interval
 from s4d_torch.training.run import changed_data
 from s4d_torch.training.saved.run_folder import RunFolder
 

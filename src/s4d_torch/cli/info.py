@@ -18,14 +18,14 @@ from s4d_torch.explore.timescales import QUANTILES, Layers, layer_timescales, sa
 from s4d_torch.paper.figures import FORMATS
 from s4d_torch.training import METRICS, Config, Run, default_config
 from s4d_torch.training.build import build_model
-from s4d_torch.training.describe import (
+from s4d_torch.training.reports.describe import (
     describe_method,
     describe_model,
     describe_signature,
     parameters_by_kind,
     plural,
 )
-from s4d_torch.training.intervals import show_score
+from s4d_torch.training.reports.intervals import show_score
 from s4d_torch.training.saved.reading import read_json
 from s4d_torch.training.saved.run_folder import CONFIG, ENVIRONMENT
 

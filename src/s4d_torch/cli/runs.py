@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from s4d_torch.cli.common.display import as_json, plain_table, say
 from s4d_torch.cli.common.options import Switch
-from s4d_torch.training.compare import shown_score
-from s4d_torch.training.describe import plural
+from s4d_torch.training.reports.compare import shown_score
+from s4d_torch.training.reports.describe import plural
 from s4d_torch.training.saved.listing import SORTS, RunRecord, list_runs
 
 if TYPE_CHECKING:

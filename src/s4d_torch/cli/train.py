@@ -23,12 +23,12 @@ from s4d_torch.data.summary import summarize
 from s4d_torch.nn.method import METHODS
 from s4d_torch.training import METRICS, Config, Run, train_on
 from s4d_torch.training.build import build_model
-from s4d_torch.training.compare import seed_spread
 from s4d_torch.training.config import PRESETS
-from s4d_torch.training.describe import describe_data, describe_model, plural
 from s4d_torch.training.estimate import estimate_cost
 from s4d_torch.training.evaluation import class_weights
-from s4d_torch.training.reporter import Reporter, Reporters
+from s4d_torch.training.reports.compare import seed_spread
+from s4d_torch.training.reports.describe import describe_data, describe_model, plural
+from s4d_torch.training.reports.reporter import Reporter, Reporters
 from s4d_torch.training.run import (
     default_folder,
     describe_plan,

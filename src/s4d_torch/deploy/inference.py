@@ -12,9 +12,9 @@ from torch import Tensor
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.user_files import order_of
-from s4d_torch.training.describe import describe_signature
 from s4d_torch.training.evaluation import check_outputs, predict
 from s4d_torch.training.prediction import predict_sequences
+from s4d_torch.training.reports.describe import describe_signature
 from s4d_torch.training.run import Run
 
 FITTING = ("kind", "tokens", "towers", "features")  # what has to be as in training

@@ -20,7 +20,7 @@ from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.evaluation import Evaluation, predict
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.metrics import Metric
-from s4d_torch.training.reporter import Reporter
+from s4d_torch.training.reports.reporter import Reporter
 from s4d_torch.training.saved.store import MemoryStore
 
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ from s4d_torch.training.config import (
 from s4d_torch.training.distributed import LostProcessError
 from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.metrics import METRICS, Metric
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.run import Run, load_run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
 

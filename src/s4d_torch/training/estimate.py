@@ -19,16 +19,16 @@ from s4d_torch.nn.ssm import SSM
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import Config
-from s4d_torch.training.describe import (
+from s4d_torch.training.distributed import local_device
+from s4d_torch.training.evaluation import predict
+from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.reports.describe import (
     count_parameters,
     describe_data,
     describe_model,
     describe_signature,
 )
-from s4d_torch.training.distributed import local_device
-from s4d_torch.training.evaluation import predict
-from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.run import load_dataset, train_on
 
 # Steps to measure; the first, in which torch loads much of itself, does not count.

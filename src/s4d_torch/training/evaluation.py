@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from s4d_torch.data.dataset import IGNORED, Batch, Dataset, Signature, Split
 from s4d_torch.training.distributed import Processes
-from s4d_torch.training.intervals import Interval, score_intervals
 from s4d_torch.training.metrics import METRICS
+from s4d_torch.training.reports.intervals import Interval, score_intervals
 
 
 @dataclass(frozen=True)

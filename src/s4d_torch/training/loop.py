@@ -25,7 +25,7 @@ from s4d_torch.training.distributed import Processes
 from s4d_torch.training.evaluation import Evaluation, call, class_weights, loss_sum, predict, score
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.optimizer import MovingAverage, Optimizer
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.saved.checkpoint import Checkpoint
 from s4d_torch.training.saved.store import MemoryStore
 

@@ -20,11 +20,9 @@ from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
 from s4d_torch.nn import validate
 from s4d_torch.training import fine_tuning
-from s4d_torch.training.advice import advice
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import Config, default_config
-from s4d_torch.training.describe import count_parameters, data_name, own_data
 from s4d_torch.training.distributed import (
     Processes,
     local_device,
@@ -36,7 +34,9 @@ from s4d_torch.training.evaluation import Evaluation, check_outputs, predict, sc
 from s4d_torch.training.loop import Trainer
 from s4d_torch.training.prediction import Predictor
 from s4d_torch.training.prediction import predict_sequences as predict_sequences
-from s4d_torch.training.reporter import Reporter
+from s4d_torch.training.reports.advice import advice
+from s4d_torch.training.reports.describe import count_parameters, data_name, own_data
+from s4d_torch.training.reports.reporter import Reporter
 from s4d_torch.training.saved.run_folder import CONFIG, RunFolder
 from s4d_torch.training.saved.store import FolderStore, MemoryStore
 

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from s4d_torch.cli.common.display import plain_table, say
 from s4d_torch.data.summary import ChannelSummary, DataSummary, SplitSummary
-from s4d_torch.training.describe import plural
+from s4d_torch.training.reports.describe import plural
 
 MOST_CLASSES, MOST_CHANNELS = 12, 8  # named in a line
 MOST_ROWS = 40  # of a table

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from s4d_torch._progress import amount, clock, say
 from s4d_torch.training.config import Config, flat_options
-from s4d_torch.training.intervals import show_score
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.intervals import show_score
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.saved.run_folder import finite
 
 __all__ = ["Final", "Json", "Lines", "Live", "TensorBoard"]

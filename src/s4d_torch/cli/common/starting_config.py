@@ -11,7 +11,7 @@ from s4d_torch.nn.method import METHODS
 from s4d_torch.training import METRICS, Config, default_config
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
-from s4d_torch.training.describe import own_data
+from s4d_torch.training.reports.describe import own_data
 from s4d_torch.training.saved.run_folder import CONFIG, RunFolder
 
 INIT_FROM = "--training.init-from"

@@ -15,7 +15,7 @@ from s4d_torch._files import write_atomically
 from s4d_torch._registry import Registry
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.training.config import Config
-from s4d_torch.training.reporter import Reporter
+from s4d_torch.training.reports.reporter import Reporter
 from s4d_torch.training.run import Run, train
 from s4d_torch.training.saved.run_folder import environment
 

@@ -24,7 +24,7 @@ from s4d_torch.data.folder import DataFolder
 from s4d_torch.paper.experiments.cost import available_memory, needed_memory, too_large
 from s4d_torch.paper.experiments.experiment import Experiment, read_result, run_experiment
 from s4d_torch.paper.experiments.watch import Watch
-from s4d_torch.training.reporter import Progress, Reporter
+from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.run import keep_freed_memory
 
 MEMORY_SHARE = 0.9  # the part of the free memory that a grid takes

@@ -15,7 +15,7 @@ from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Experiment, Result
 from s4d_torch.training.metrics import METRICS
-from s4d_torch.training.reporter import Progress
+from s4d_torch.training.reports.reporter import Progress
 
 # Choices that are the same in all rows of a table, or named already.
 SETTING = ("init", "n_ssm", "bidirectional", "dt_min", "dt_max", "softmax_length")
