@@ -20,9 +20,9 @@ PRESETS = ("paper", "small")
 # results from before they existed are still those of the same config.
 LATER = (("training", "rate_jitter"), ("training", "class_weight"))
 LATER_OF_DATA = {
-    "arrays": ("missing",),
-    "audio-folder": ("resample", "mono", "skip_bad"),
-    "table": ("layout", "missing"),
+    "arrays": ("missing", "groups"),
+    "audio-folder": ("resample", "mono", "skip_bad", "groups"),
+    "table": ("layout", "missing", "groups"),
 }
 
 
