@@ -166,3 +166,22 @@ def test_class_weights_are_for_classes(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["train", "n.npz", *TINY, "--training.class-weight", "balanced"]) == 2
     assert "is for classes, this is a regression; leave it out" in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_groups_stay_together_from_training_to_prediction(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_table(Path("d.csv"), columns=("speaker",))
+    assert main(["train", "d.csv", *TINY, "--out", "run", "--data.groups", "speaker"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"groups \d+ in train, \d+ in validation, \d+ in test\n", shown)
+    assert "1 feature" in shown
+    assert main(["evaluate", "run", "--json"]) == 0
+    assert "data_changes" not in objects(capsys.readouterr().out)[0]
+    assert main(["predict", "run", "d.csv", "--json"]) == 0  # with or without their column
+    capsys.readouterr()
+    write_table(Path("new.csv"))
+    assert main(["predict", "run", "new.csv", "--json"]) == 0
+    write_table(Path("few.csv"), columns=("machine",))
+    assert main(["train", "few.csv", *TINY, "--data.groups", "machine"]) == 1
+    assert "2 groups (0, 1) are too few for 3 splits that share none" in capsys.readouterr().err

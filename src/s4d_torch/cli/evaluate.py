@@ -27,7 +27,7 @@ from s4d_torch.training.run import changed_data
 from s4d_torch.training.saved.run_folder import RunFolder
 
 MOST_CLASSES = 12  # of which a table shows what was taken for what
-OWN = ("path", "targets", "problem", "groups")  # options that name parts of the data itself
+OWN = ("path", "targets", "problem")  # options that name parts of the data itself
 
 
 @dataclass(frozen=True)

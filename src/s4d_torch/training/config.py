@@ -26,9 +26,9 @@ LATER = (
     ("training", "init_from"),
 )
 LATER_OF_DATA = {
-    "arrays": ("missing",),
-    "audio-folder": ("resample", "mono", "skip_bad"),
-    "table": ("layout", "missing"),
+    "arrays": ("missing", "groups"),
+    "audio-folder": ("resample", "mono", "skip_bad", "groups"),
+    "table": ("layout", "missing", "groups"),
 }
 FEWEST_EPOCHS = 20  # that epochs "auto" stands for, where the data is large
 

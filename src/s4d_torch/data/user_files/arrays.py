@@ -57,6 +57,9 @@ class ArraysOptions(Holdout):
     missing: Missing = "error"
     """missing values (NaN) are refused, or interpolated in time"""
 
+    groups: str = ""
+    """array that says what each case comes from (a speaker, a machine); none is in two splits"""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices(self, channels=Channels, kind=ChosenKind, missing=Missing)
@@ -103,7 +106,14 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
 
     targets = read_targets(np.concatenate(each), options.kind, where)
     channels = channel_names(blocks, next(iter(counts.values())))
-    return dataset_of(given, targets, options, cases=ids, channels=channels)
+    groups = None
+    if options.groups:
+        groups = [
+            each
+            for name, s in suffixes.items()
+            for each in _groups(blocks, f"{options.groups}{s}", len(given[name]))
+        ]
+    return dataset_of(given, targets, options, cases=ids, channels=channels, groups=groups)
 
 
 def _named(files: list[Path]) -> dict[str, StoredArray]:
@@ -146,6 +156,19 @@ def _names(blocks: Mapping[str, StoredArray], name: str, count: int) -> tuple[st
             f"{block} of type {names.dtype}; expected ({count},), a name for each, none twice"
         )
     return tuple(texts)
+
+
+def _groups(blocks: Mapping[str, StoredArray], name: str, count: int) -> list[str]:
+    if name not in blocks:
+        file = next(iter(blocks.values())).file
+        hint = did_you_mean(name, blocks) or f"; it has {', '.join(blocks)}"
+        raise ValueError(f"{file}: there is no array {name!r} with the group of each case{hint}")
+    block, groups = blocks[name], read_whole(blocks[name])
+    if groups.shape != (count,) or groups.dtype.kind not in "biuUS":
+        raise ValueError(
+            f"{block} of type {groups.dtype}; expected ({count},), a name or whole number for each"
+        )
+    return [str(each, "utf-8") if isinstance(each, bytes) else str(each) for each in groups]
 
 
 def _targets(blocks: Mapping[str, StoredArray], name: str, cases: int) -> Array:

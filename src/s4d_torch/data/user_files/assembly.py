@@ -45,18 +45,21 @@ def dataset_of(
     cases: Sequence[str],
     channels: Sequence[str] = (),
     target: str = "",
+    groups: Sequence[str] | None = None,
 ) -> Dataset:
     """A dataset in units of its training split.
 
     ``given`` holds the sequences of "train", and of "validation" and "test" where these are
-    decided; ``targets`` and ``cases`` have the targets and names of all of them in that order.
-    What is missing is held out of "train".
+    decided; ``targets`` and ``cases`` have the targets and names of all of them in that order, as
+    have ``groups``, which stay in one split each. What is missing is held out of "train".
     """
     names, splits, begin = np.array(cases, dtype=str), {}, 0
     for name, sequences in given.items():
         part = slice(begin, begin + len(sequences))
         whole = Split.whole(sequences, targets.values[part])
-        splits[name], begin = replace(whole, cases=names[part]), part.stop
+        of_part = None if groups is None else np.array(groups[part], dtype=str)
+        splits[name] = replace(whole, cases=names[part], groups=of_part)
+        begin = part.stop
     splits = complete_splits(splits, targets.kind, holdout)
     known, numbers = splits["train"].labels(), np.zeros(1)
     for name, split in splits.items():

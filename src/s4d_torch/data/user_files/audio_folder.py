@@ -7,6 +7,7 @@ hidden (``.name``), and the ``__MACOSX`` that a Mac packs beside it, is passed o
 read is counted and named.
 """
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,6 +58,9 @@ class AudioFolderOptions(Holdout):
     """mix all channels of a file down to one"""
     skip_bad: bool = False
     """leave out files that cannot be read, with a warning that names them"""
+    groups: str = ""
+    """the speaker or machine in the names of files, none of which is in two splits: part:0 is what
+    stands before the first _, part:1 after it; or a regular expression, whose first (...) it is"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +75,12 @@ class AudioFolderOptions(Holdout):
                 "sample_rate is what files have to have, resample what they are brought to; "
                 "choose one of them"
             )
+        try:
+            re.compile(self.groups)
+        except re.error as error:
+            raise ValueError(
+                f"groups {self.groups!r} is no regular expression: {error}; expected one, or part:0"
+            ) from error
 
 
 class _Clips(NamedTuple):
@@ -105,6 +115,7 @@ def load_audio_folder(options: AudioFolderOptions, folder: DataFolder) -> Datase
         "resample": options.resample,
         "mono": options.mono,
         "skip_bad": options.skip_bad,
+        "groups": options.groups,
     }
     data = folder.prepared("audio-folder", key, clips.paths, lambda s: _build(clips, options, s))
     if options.skip_bad:  # said each time, not only when the data was prepared
@@ -215,6 +226,9 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
     if len(set(labels)) < len(clips.classes):
         raise _unreadable(clips, bad)
     whole = replace(Split.whole(stored, labels), cases=np.array(clips.names(kept)))
+    if options.groups:
+        found = [group_of(clips.paths[i], options.groups) for i in kept]
+        whole = replace(whole, groups=np.array(found))
     splits = clips.splits[kept]
     given = {name: whole.part(splits == name) for name in dict.fromkeys(splits)}
     complete = complete_splits(given, "classification", options)
@@ -226,6 +240,21 @@ def _build(clips: _Clips, options: AudioFolderOptions, scratch: Scratch) -> Data
         sample_rate=common.sample_rate,
     )
     return Dataset.of(complete.values(), signature)
+
+
+def group_of(path: Path, pattern: str) -> str:
+    """The part of a file's name that says what it comes from; see the option ``groups``."""
+    if part := re.fullmatch(r"part:(\d+)", pattern):
+        pieces, number = path.stem.split("_"), int(part[1])
+        if number < len(pieces):
+            return pieces[number]
+        raise ValueError(
+            f"{path}: its name has {len(pieces)} parts between _, and no part {number}, counted "
+            "from 0 (--data.groups)"
+        )
+    if found := re.search(pattern, path.name):
+        return found[1] if found.re.groups and found[1] is not None else found[0]
+    raise ValueError(f"{path}: its name has nothing that fits {pattern!r} (--data.groups)")
 
 
 def _tried(

@@ -1,6 +1,7 @@
 """A table in long form: one row for each case and time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,8 @@ from s4d_torch.data.user_files.table_reader import AS_WIDE, TableReader
 from s4d_torch.data.user_files.targets import read_targets
 
 ROWS = 10_000  # parsed before they are written to disk
+GAP = 1.5  # times the usual step of a case, and longer: a gap
+RATES = 1.1  # times as long a usual step in one case as in another: another sampling rate
 
 
 def read_long_table(table: TableReader, scratch: Scratch) -> Dataset:
@@ -53,22 +56,26 @@ def read_long_table(table: TableReader, scratch: Scratch) -> Dataset:
     rows.unlink()
     texts, lines = zip(*records.targets.values(), strict=True)
     targets = read_targets(texts, table.options.kind, lambda i: f"{file}:{lines[i]}")
-    return dataset_of(
+    dataset = dataset_of(
         {"train": sequences},
         targets,
         table.options,
         cases=names,
         channels=channels,
         target=table.name("target"),
+        groups=[group for group, _ in records.groups.values()] or None,
     )
+    timed = table.columns["time"] is not None
+    return replace(dataset, notes=uneven_times(times, cases, names) if timed else ())
 
 
 class _Records:
-    """The rows as numbers; ``targets`` are those of the cases met, with their lines."""
+    """The rows as numbers; ``targets`` and ``groups`` are of the cases met, with their lines."""
 
     def __init__(self, table: TableReader) -> None:
         self.table = table
         self.targets: dict[str, tuple[str, int]] = {}
+        self.groups: dict[str, tuple[str, int]] = {}
         kinds: list[Any] = [("case", "i8"), ("line", "i8"), ("time", "f8")]
         self.dtype = np.dtype([*kinds, ("values", "f4", (len(table.values),))])
         self._numbers: dict[str, int] = {}
@@ -80,15 +87,51 @@ class _Records:
             yield np.array(block, dtype=self.dtype)
 
     def _record(self, line: int, row: list[str]) -> tuple[int, int, float, tuple[float, ...]]:
-        table = self.table
-        case, target = table.text(line, row, "case"), table.text(line, row, "target")
-        known, first = self.targets.setdefault(case, (target, line))
-        if known != target:
-            raise ValueError(
-                f"{table.file}:{line}: case {case!r} has the target {target!r} here, but {known!r} "
-                f"in line {first}; expected one target for each case"
-            )
+        table, case = self.table, self.table.text(line, row, "case")
+        self._keep("target", self.targets, case, line, row)
+        if table.columns["group"] is not None:
+            self._keep("group", self.groups, case, line, row)
         number = self._numbers.setdefault(case, len(self._numbers))
         column = table.columns["time"]
         time = float(line) if column is None else read_time(row[column], f"{table.file}:{line}")
         return number, line, time, tuple([table.value(line, row, i) for i in table.values])
+
+    def _keep(
+        self, part: str, known: dict[str, tuple[str, int]], case: str, line: int, row: list[str]
+    ) -> None:
+        """What a case has one of, and the line that said so first."""
+        text = self.table.text(line, row, part)
+        before, first = known.setdefault(case, (text, line))
+        if before != text:
+            raise ValueError(
+                f"{self.table.file}:{line}: case {case!r} has the {part} {text!r} here, but "
+                f"{before!r} in line {first}; expected one {part} for each case"
+            )
+
+
+def uneven_times(times: Array, cases: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """Remarks on rows sorted by case and time, which are taken as evenly spaced."""
+    steps, within = np.diff(times), np.diff(cases) == 0
+    of_case = cases[1:][within]
+    ends = np.flatnonzero(np.diff(of_case)) + 1
+    usual = np.zeros(len(names))
+    for part in np.split(np.arange(len(of_case)), ends):
+        if len(part):
+            usual[of_case[part[0]]] = np.median(steps[within][part])
+    gaps = np.flatnonzero(steps[within] > GAP * usual[of_case])
+    notes, even = [], "samples are taken as evenly spaced"
+    if len(gaps):
+        count, widest = len(np.unique(of_case[gaps])), gaps[np.argmax(steps[within][gaps])]
+        case, after = of_case[widest], times[:-1][within][widest]
+        notes.append(
+            f"there are gaps in the times of {count} of {len(names)} cases, the widest in case "
+            f"{names[case]!r} after {after:g}: {steps[within][widest]:g} instead of "
+            f"{usual[case]:g}; {even}"
+        )
+    typical = usual[usual > 0]
+    if len(typical) and typical.max() > RATES * typical.min():
+        notes.append(
+            f"cases are sampled at different rates: every {typical.min():g} to every "
+            f"{typical.max():g} in time; {even}"
+        )
+    return tuple(notes)

@@ -103,7 +103,7 @@ class _Table:
             found["time"] = ""
         if signature.target:
             found["target"] = signature.target
-        used = set(found.values())
+        used = {*found.values(), getattr(self.options, "groups", "")}
         others = [name for name in header if name not in used and not is_nameless(name)]
         return found["case"], found["time"], others
 

@@ -42,6 +42,8 @@ class TableOptions(Holdout):
     if the columns are numbered (t0, t1, ...) and no case has two rows"""
     missing: Missing = "error"
     """missing values are refused, or interpolated in time"""
+    groups: str = ""
+    """column that says what a case comes from (a speaker, a machine); none is in two splits"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,12 +61,18 @@ class TableReader:
         self.header = [name.strip() for name in next(read_rows(file), (1, []))[1]]
         self._check_header()
         self.columns = {part: self._column(part) for part in USUAL_NAMES}
+        self.columns["group"] = self._index(options.groups) if options.groups else None
         if options.layout == "wide":
             self.columns["time"] = None
         if self.columns["target"] is None:
             raise self._unknown("target")
         if self.columns["case"] == self.columns["target"]:
             raise ValueError(f"{file}:1: the case and the target are one column; name them apart")
+        if options.groups and options.groups in map(self.name, USUAL_NAMES):
+            raise ValueError(
+                f"{file}:1: the groups (column {options.groups!r}) are the case, the time or the "
+                "target; name another column (--data.groups)"
+            )
         self.values = self._value_columns(options.values)
         self.layout = self._layout() if options.layout == "auto" else options.layout
         if self.layout == "long" and self.columns["case"] is None:
@@ -84,7 +92,7 @@ class TableReader:
         return "" if column is None else self.header[column]
 
     def text(self, line: int, row: list[str], part: str) -> str:
-        """The case or the target of a row."""
+        """The case, the target or the group of a row."""
         column = self.columns[part]
         assert column is not None
         text = row[column].strip()

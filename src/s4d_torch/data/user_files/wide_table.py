@@ -16,6 +16,7 @@ from s4d_torch.data.user_files.targets import MISSING, read_targets
 def read_wide_table(table: TableReader, scratch: Scratch) -> Dataset:
     lines: dict[str, int] = {}
     texts: list[str] = []
+    groups: list[str] = []
 
     def series() -> Iterator[Array]:
         for line, row in table.rows():
@@ -30,6 +31,8 @@ def read_wide_table(table: TableReader, scratch: Scratch) -> Dataset:
                 )
             lines[name] = line
             texts.append(table.text(line, row, "target"))
+            if table.columns["group"] is not None:
+                groups.append(table.text(line, row, "group"))
             yield _series(table, steps, line, row)
         if not lines:
             raise ValueError(f"{table.file} has a header but no rows")
@@ -38,7 +41,12 @@ def read_wide_table(table: TableReader, scratch: Scratch) -> Dataset:
     sequences, names = stored(series(), scratch), list(lines)
     targets = read_targets(texts, table.options.kind, lambda i: f"{table.file}:{lines[names[i]]}")
     return dataset_of(
-        {"train": sequences}, targets, table.options, cases=names, target=table.name("target")
+        {"train": sequences},
+        targets,
+        table.options,
+        cases=names,
+        target=table.name("target"),
+        groups=groups or None,
     )
 
 
