@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from s4d_torch.training.distributed import Processes
+from s4d_torch.training.saved.run_folder import RunFolder
 from training_job import Job, Jobs
 
 NORMS = ("layer", "batch")
@@ -175,10 +176,17 @@ def test_a_full_disk_of_the_first_ends_the_others(jobs: Jobs, tmp_path: Path) ->
 
 
 def test_a_folder_that_is_refused_is_refused_to_all(jobs: Jobs, tmp_path: Path) -> None:
-    assert jobs(tmp_path, training={"epochs": 1}).code == 0
+    assert jobs(tmp_path, training={"epochs": 4}).code == 0
     for outcome in jobs.all(tmp_path, processes=2):
         assert outcome.error == "OtherConfigError"
-        assert "training.epochs: 1 -> 3" in outcome.message
+        assert "training.epochs: 4 -> 3" in outcome.message
+
+
+def test_epochs_are_raised_in_all_processes(jobs: Jobs, tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        outcomes = jobs.all(tmp_path, processes=2, training={"epochs": epochs})
+        assert [outcome.code for outcome in outcomes] == [0, 0]
+    assert RunFolder(tmp_path).rows()[-1]["epoch"] == "3"
 
 
 def test_bad_numbers_are_traced_to_the_process_that_saw_them(jobs: Jobs, tmp_path: Path) -> None:
