@@ -46,6 +46,7 @@ MODULES = {
         "user_files",
     ],
     "ssm": [
+        "autodiff",
         "hippo",
         "initialization",
         "constraint",

@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
 from s4d_torch.ssm import engine
-from s4d_torch.ssm.compiled import direct, runtime, scan
+from s4d_torch.ssm.compiled import direct, runtime
+from s4d_torch.ssm.compiled.tables import ScanTables
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.engine import ENGINES
@@ -182,13 +183,13 @@ def test_plain_torch_takes_over_without_numba(monkeypatch: pytest.MonkeyPatch) -
 # -- the compiled operators ----------------------------------------------------------------------
 
 
-def plain_tables(ssm: SSM, rate: float) -> scan.ScanTables:
+def plain_tables(ssm: SSM, rate: float) -> ScanTables:
     """By plain torch, as for a constraint without compiled code."""
     space = ssm._state_space(rate)
     return replace(space, constraint=replace(space.constraint, code=None)).tables()
 
 
-def learned(tables: scan.ScanTables) -> list[Tensor]:
+def learned(tables: ScanTables) -> list[Tensor]:
     """What gradients go through."""
     return [tables.tables, tables.kernel, tables.powers]
 
@@ -209,7 +210,7 @@ def test_fused_tables_are_those_of_plain_torch(
     agree(learned(fused), learned(plain), 1e-14)
     parameters = list(ssm.parameters())
 
-    def gradients(tables: scan.ScanTables) -> list[Tensor]:
+    def gradients(tables: ScanTables) -> list[Tensor]:
         loss = sum((x * w).sum() for x, w in zip(learned(tables), weights, strict=True))
         return list(torch.autograd.grad(loss, parameters))
 

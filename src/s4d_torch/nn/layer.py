@@ -18,6 +18,7 @@ from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.pretrained import Pretrained, configurable, load_module, read_folder, write_folder
 from s4d_torch.nn.ssm import SSM
+from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.initialization import normal, uniform
 
 
@@ -35,7 +36,7 @@ class SequenceDropout(nn.Module):
             return x
         if self.tied:
             return x * nn.functional.dropout(torch.ones_like(x[:, :1]), self.p)
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        if x.device.type != "cpu" or traced():
             return nn.functional.dropout(x, self.p)
         # torch draws a number for each feature; 16 bits of one are enough, and much faster
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)

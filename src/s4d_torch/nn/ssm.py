@@ -10,6 +10,7 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.ssm import initialization, recurrence
+from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.engine import ENGINES, run, run_both_ways
@@ -171,7 +172,7 @@ class SSM(nn.Module):
         Values are compared, not version counters, which miss a write through ``.data``. Threads
         may be here at the same time: each goes on with what it found or made.
         """
-        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self.training or torch.is_grad_enabled() or traced():
             return self._stored(rate)
         now = [*self.parameters(), *self.buffers()]
         seen, spaces = self._kept

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch._registry import unknown
+from s4d_torch.ssm.autodiff import traced
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -86,8 +87,8 @@ def rank(name: str, u: Tensor, shape: str) -> None:
 
 
 def finite(name: str, u: Tensor) -> None:
-    """Refuse NaN and infinities, saying where the first one is; not in a compiled graph."""
-    if torch.compiler.is_compiling():
+    """Refuse NaN and infinities, saying where the first one is; not where values may not decide."""
+    if traced():
         return
     bad = ~torch.isfinite(u)
     if bool(bad.any()):
@@ -118,7 +119,7 @@ def sequence_lengths(
         )
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise TypeError(f"lengths must be integers, got {lengths.dtype}; use lengths.long()")
-    if not torch.compiler.is_compiling() and lengths.numel():
+    if not traced() and lengths.numel():
         low, high = int(lengths.min()), int(lengths.max())
         if low < 1 or high > length:
             raise ValueError(
@@ -168,7 +169,7 @@ def tokens(name: str, u: Tensor, shape: str) -> None:
 
 
 def token_range(name: str, u: Tensor, vocabulary: int) -> None:
-    if not torch.compiler.is_compiling() and u.numel():
+    if not traced() and u.numel():
         low, high = int(u.min()), int(u.max())
         if low < 0 or high >= vocabulary:
             raise ValueError(

@@ -1,5 +1,5 @@
 """The mathematics of state space models: pure functions on tensors, in the order of the flow.
 
-hippo -> initialization -> constraint -> discretization -> pairs -> kernel -> convolution ->
-compiled (the same as machine code) -> recurrence -> state_space -> engine
+autodiff -> hippo -> initialization -> constraint -> discretization -> pairs -> kernel ->
+convolution -> compiled (the same as machine code) -> recurrence -> state_space -> engine
 """

@@ -1,12 +1,14 @@
 """Convolution of signals with kernels by the fast Fourier transform; channels before time."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.fft import irfft, rfft
+
+from s4d_torch.ssm.autodiff import again, gradients, traced
 
 PIECE = 2**22  # bytes of signal transformed at a time: with its spectrum it stays in the cache
 
@@ -38,9 +40,13 @@ def bidirectional(u: Tensor, kernels: Tensor) -> Tensor:
 def _circular(u: Tensor, kernel: Tensor, size: int) -> Tensor:
     """The first L samples of a circular convolution over ``size``; kernel (H, up to size)."""
     large = u.ndim == 3 and u.numel() // u.shape[-1] * size * u.element_size() > 2 * PIECE
-    if large and u.device.type == "cpu" and not torch.compiler.is_compiling():
+    if large and u.device.type == "cpu" and not traced():
         y: Tensor = _InPieces.apply(u, kernel, size)  # type: ignore[no-untyped-call]
         return y
+    return _at_once(u, kernel, size)
+
+
+def _at_once(u: Tensor, kernel: Tensor, size: int) -> Tensor:
     return irfft(rfft(kernel, n=size) * rfft(u, n=size), n=size)[..., : u.shape[-1]]
 
 
@@ -62,10 +68,12 @@ class _InPieces(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         u, kernel = ctx.saved_tensors
         size = ctx.size
+        if again():
+            of_u, of_kernel = gradients(partial(_at_once, size=size), (u, kernel), (grad_y,))
+            return of_u, of_kernel, None
         turned = rfft(kernel, n=size).conj_physical_()
         grad_u, grad_response = _time_first(u), torch.zeros_like(turned)
         for b, some in _pieces(u, size):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from s4d_torch.ssm.autodiff import again, gradients, traced, transformed
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
 from s4d_torch.ssm.pairs import from_readout, multiplication, readout, to_real
 
@@ -40,8 +41,23 @@ def power_sum(weights: Tensor, log_A: Tensor, length: int, *, pairs: bool = True
     would be off by 1e-5 of the largest ``|K|``.
     """
     flat = weights.reshape(-1, *log_A.shape)
-    sums: Tensor = _PowerSum.apply(flat, log_A, length, pairs)  # type: ignore[no-untyped-call]
+    if transformed():
+        sums = _power_sum(flat, log_A, length, pairs)[0]
+    else:
+        sums = _PowerSum.apply(flat, log_A, length, pairs)  # type: ignore[no-untyped-call]
     return sums.reshape(*weights.shape[:-1], length)
+
+
+def _power_sum(
+    weights: Tensor, log_A: Tensor, length: int, pairs: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sums, (G, H, length), and the two tables of powers."""
+    T = block_length(length)
+    inner = powers(log_A, T)  # (H, T, M)
+    outer = powers(log_A, -(-length // T), stride=T)  # (H, I, M)
+    rows = to_real(weights[:, :, None] * outer, pairs)  # (G, H, I, S)
+    sums = torch.matmul(rows, readout(inner, pairs).mT)  # (G, H, I, T)
+    return sums.flatten(2)[..., :length], inner, outer
 
 
 class _PowerSum(torch.autograd.Function):
@@ -53,24 +69,29 @@ class _PowerSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, log_A: Tensor, length: int, pairs: bool) -> Tensor:
-        T = block_length(length)
-        inner = powers(log_A, T)  # (H, T, M)
-        outer = powers(log_A, -(-length // T), stride=T)  # (H, I, M)
-        rows = to_real(weights[:, :, None] * outer, pairs)  # (G, H, I, S)
-        sums = torch.matmul(rows, readout(inner, pairs).mT)  # (G, H, I, T)
-        ctx.save_for_backward(weights, inner, outer)
+        sums, inner, outer = _power_sum(weights, log_A, length, pairs)
+        ctx.save_for_backward(weights, log_A, inner, outer)
         ctx.pairs = pairs
-        return sums.flatten(2)[..., :length]
+        return sums
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        weights, inner, outer = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        weights, log_A, inner, outer = ctx.saved_tensors
+        if again():
+
+            def plain(weights: Tensor, log_A: Tensor) -> Tensor:
+                return _power_sum(weights, log_A, grad.shape[-1], ctx.pairs)[0]
+
+            of_weights, of_log_A = gradients(plain, (weights, log_A), (grad,))
+            return of_weights, of_log_A, None, None
         T = inner.shape[1]
         j = torch.arange(T, dtype=grad.dtype, device=grad.device)
-        blocks = torch.nn.functional.pad(grad, (0, -grad.shape[-1] % T)).unflatten(-1, (-1, T))
+        # reshape, not unflatten: gradients that come in batches know the former alone
+        blocks = torch.nn.functional.pad(grad, (0, -grad.shape[-1] % T))
+        blocks = blocks.reshape(*grad.shape[:-1], -1, T)
         columns = torch.view_as_real(torch.cat([inner, j[:, None] * inner], dim=-1))
         seen = torch.matmul(blocks, columns.flatten(-2))  # (G, H, I, 4 M)
-        seen, late = torch.view_as_complex(seen.unflatten(-1, (-1, 2))).chunk(2, dim=-1)
+        seen, late = torch.view_as_complex(seen.reshape(*seen.shape[:-1], -1, 2)).chunk(2, dim=-1)
         i = torch.arange(outer.shape[1], dtype=grad.dtype, device=grad.device)
         S0 = (outer * seen).sum(2)
         S1 = (outer * (T * i[:, None] * seen + late)).sum(2)
@@ -92,7 +113,7 @@ def softmax(
     normalizer = torch.expm1(torch.where(grows, -horizon, horizon))
     decaying = torch.where(grows, none, weights / normalizer)
     kernel = power_sum(decaying, torch.where(grows, still, log_A), length, pairs=pairs)
-    if not torch.compiler.is_compiling() and not bool(grows.any()):
+    if not traced() and not bool(grows.any()):
         return kernel
     back = torch.where(grows, -log_A, still)  # one step back in time, a decay
     end = torch.where(grows, length * log_A - horizon, still)
@@ -138,9 +159,10 @@ def cauchy(
     angle = torch.pi / length * (2 * torch.arange(half, device=A.device, dtype=dt.dtype) + 1)
     z = torch.polar(torch.ones_like(angle), angle)
     parts = z.split(max(1, CAUCHY_BLOCK // A.numel()))
-    # a compiler chooses by itself what to compute again, and an export has no backward pass
-    again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    resolvent = partial(checkpoint, _resolvent, use_reentrant=False) if again else _resolvent
+    # a compiler chooses by itself what to compute again, an export has no backward pass, and
+    # transforms know nothing of checkpoints
+    sparing = torch.is_grad_enabled() and not traced()
+    resolvent = partial(checkpoint, _resolvent, use_reentrant=False) if sparing else _resolvent
     spectrum = torch.cat([resolvent(A, dt, pairs, part, lead.numel()) for part in parts], dim=-1)
     whole = torch.cat([spectrum, spectrum[..., : length // 2].conj().flip(-1)], dim=-1)
     turn = -torch.pi / length * torch.arange(length, device=A.device, dtype=dt.dtype)
@@ -233,6 +255,14 @@ def krylov(A_bar: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     blocks = rows @ squares.columns(B[..., None], T)  # (H, I G, T)
     blocks = blocks.unflatten(1, (count, -1)).permute(2, 0, 1, 3)  # (G, H, I, T)
     return blocks.flatten(2)[..., :length].reshape(*lead, -1, length)
+
+
+def toeplitz(kernel: Tensor) -> Tensor:
+    """The upper triangular matrix ``M[s, t] = kernel[t - s]``, so that ``u @ M`` is causal."""
+    size = kernel.shape[-1]
+    lag = torch.arange(size, device=kernel.device)
+    lag = lag[None, :] - lag[:, None]
+    return torch.where(lag >= 0, kernel[..., lag.clamp(min=0)], 0.0)
 
 
 def basis(A: Tensor, B: Tensor, t: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
-from s4d_torch.ssm.kernel import Squares, dense, powers
+from s4d_torch.ssm.kernel import Squares, dense, powers, toeplitz
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
 
 
@@ -218,11 +218,3 @@ def free_response(system: System, state: Tensor, length: int) -> Tensor:
     rows = torch.stack(starts, 2).transpose(0, 1).flatten(1, 2)  # (H, batch I, S)
     sent = torch.bmm(rows, system.outputs(chunk).mT).unflatten(1, (state.shape[0], -1))
     return sent.flatten(2).transpose(0, 1)[..., :length]
-
-
-def toeplitz(kernel: Tensor) -> Tensor:
-    """The upper triangular matrix ``M[s, t] = kernel[t - s]``, so that ``u @ M`` is causal."""
-    size = kernel.shape[-1]
-    lag = torch.arange(size, device=kernel.device)
-    lag = lag[None, :] - lag[:, None]
-    return torch.where(lag >= 0, kernel[..., lag.clamp(min=0)], 0.0)

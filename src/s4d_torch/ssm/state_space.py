@@ -16,7 +16,7 @@ from torch import Tensor
 
 from s4d_torch._registry import Registry
 from s4d_torch.ssm.compiled.runtime import available
-from s4d_torch.ssm.compiled.scan import ScanTables, make_tables, stored_tables
+from s4d_torch.ssm.compiled.tables import ScanTables, make_tables, stored_tables
 from s4d_torch.ssm.compiled.vandermonde import stored_kernel
 from s4d_torch.ssm.constraint import Constraint
 from s4d_torch.ssm.discretization import (

@@ -1,10 +1,13 @@
 """The compiled convolution of ``direct_code`` as an operator of torch."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm import convolution
+from s4d_torch.ssm.autodiff import again, gradients
 from s4d_torch.ssm.compiled.runtime import compiled_module, share
 
 WIDTH = 32  # as in direct_code.py
@@ -58,8 +61,21 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> Non
     ctx.save_for_backward(u, kernel)
 
 
-def _differentiate(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, None]:
-    return *_direct_backward(grad_y, *ctx.saved_tensors, ctx.ahead), None
+def _differentiate(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    u, kernel = ctx.saved_tensors
+    if again():
+        of_u, of_kernel = gradients(partial(_plain, ahead=ctx.ahead), (u, kernel), (grad_y,))
+        return of_u, of_kernel, None
+    return *_direct_backward(grad_y, u, kernel, ctx.ahead), None
+
+
+def _plain(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
+    """The same by Fourier transforms."""
+    x = u.transpose(1, 2)
+    if not ahead:
+        return convolution.causal(x, kernel).transpose(1, 2)
+    y = convolution.causal(x.flip(-1), kernel).flip(-1)
+    return torch.nn.functional.pad(y[..., 1:], (0, 1)).transpose(1, 2)
 
 
 _direct.register_autograd(_differentiate, setup_context=_keep_for_backward)

@@ -1,7 +1,7 @@
 """Running compiled code: whether it can run here, when it is compiled, its threads and its memory.
 
-Without a working numba, off the CPU, or in another precision than float32 and float64,
-:func:`available` says no, and plain torch takes over.
+Without a working numba, off the CPU, in another precision than float32 and float64, or under a
+transform of ``torch.func``, :func:`available` says no, and plain torch takes over.
 """
 
 import ctypes
@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm.autodiff import transformed
+
 LOG = logging.getLogger("s4d_torch")
 _INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
 _READY: set[tuple[Any, torch.dtype]] = set()  # functions that are compiled for a dtype
@@ -34,8 +36,9 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the compiled scan can run here."""
     if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
         return False
-    # torch.compile cannot trace an import
-    return _INSTALLED if torch.compiler.is_compiling() else _probe_numba()
+    if torch.compiler.is_compiling():  # which cannot trace an import
+        return _INSTALLED
+    return not transformed() and _probe_numba()
 
 
 @cache

@@ -1,7 +1,7 @@
 """From stored parameters to the tables of the compiled scan, and back, in one pass over the modes.
 
-The same mathematics as ``constraint``, ``discretization`` and ``scan.make_tables``, written out for
-one mode at a time; the tests hold both to each other. For short sequences the many small tensor
+The same mathematics as ``constraint``, ``discretization`` and ``tables.make_tables``, written out
+for one mode at a time; the tests hold both to each other. For short sequences the many small tensor
 operations of that path take longer than the scan itself. A rule or constraint without code here
 takes that path.
 
@@ -126,7 +126,7 @@ def through_powers(g, ac, n, M):  # type: ignore[no-untyped-def]
 def tables_forward(  # type: ignore[no-untyped-def]
     low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry, first
 ):
-    """Fill the tables of channels low..high; see ``scan.ScanTables`` for their layout.
+    """Fill the tables of channels low..high; see ``tables.ScanTables`` for their layout.
 
     options = (rule, constraint, pairs); decay, frequency (sets, modes); B (sets, modes, 2),
     C (H, modes, 2) and log_dt, D (H,), as stored.

@@ -4,13 +4,16 @@ Plain torch takes some fifty small operations for it: for long sequences that ha
 short ones it is most of the time.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm.autodiff import again, gradients
+from s4d_torch.ssm.compiled.formulas import stored_system
 from s4d_torch.ssm.compiled.runtime import compiled_module, share
-from s4d_torch.ssm.kernel import block_length
+from s4d_torch.ssm.kernel import block_length, vandermonde
 
 CODE = f"{__package__}.vandermonde_code"
 
@@ -76,7 +79,17 @@ def _keep_stored(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_kernel(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    return None, None, None, *_kernel_backward(grad, ctx.options, ctx.rate, *ctx.saved_tensors)
+    stored = ctx.saved_tensors
+    if again():
+        plain = partial(_plain, ctx.options, ctx.rate, grad.shape[-1])
+        return None, None, None, *gradients(plain, stored, (grad,))
+    return None, None, None, *_kernel_backward(grad, ctx.options, ctx.rate, *stored)
+
+
+def _plain(options: list[int], rate: float, length: int, *stored: Tensor) -> Tensor:
+    rule, constraint, pairs, _ = options
+    step, C = stored_system((rule, constraint), rate, *stored)
+    return vandermonde(step, C, length, pairs=bool(pairs)).to(stored[0].dtype)
 
 
 _kernel.register_autograd(_differentiate_kernel, setup_context=_keep_stored)
