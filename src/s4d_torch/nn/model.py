@@ -235,16 +235,24 @@ class SequenceModel(Pretrained):
                 "state must be a ModelState, as initial_state or a call returned it, "
                 f"got {type(state).__name__}"
             )
+        if not isinstance(state.layers, tuple | list):
+            raise TypeError(f"state.layers must be a tuple of tensors, got {state.layers!r}")
         if len(state.layers) != len(self.blocks):
             raise ValueError(
                 f"state is that of {len(state.layers)} layers, this model has {len(self.blocks)}; "
                 "start with initial_state(batch_size)"
             )
-        if state.samples.shape != (batch,):
+        samples, device = state.samples, self.encoder.weight.device
+        if isinstance(samples, Tensor) and samples.ndim == 1 and len(samples) != batch:
             raise ValueError(
-                f"state is for {state.samples.shape[0]} sequences, the input holds {batch}; "
+                f"state is for {len(samples)} sequences, the input holds {batch}; "
                 "start with initial_state(batch_size)"
             )
+        shape, dtype = (batch, self.d_model, self.config["d_state"]), double_dtype(device)
+        for layer in state.layers:
+            validate.carried_state(layer, shape, dtype, device)
+        validate.carried("state.total", state.total, shape[:2], dtype, device)
+        validate.carried("state.samples", samples, shape[:1], dtype, device)
 
     def _check_input(self, u: Tensor, step: bool) -> None:
         dtype = self.encoder.weight.dtype if isinstance(self.encoder, nn.Linear) else None

@@ -6,6 +6,7 @@ arithmetic.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import torch
@@ -195,14 +196,16 @@ def lacking(model: Model, form: Literal["compiled", "onnx"]) -> list[str]:
 def make_plan(model: Model, rate: float = 1.0) -> ModelPlan:
     """The plan of a model in evaluation, on the CPU, at one sampling rate."""
     validate.sampling_rate(rate)
-    config, encoder = model.config, model.encoder
-    assert isinstance(encoder, nn.Linear | nn.Embedding)
+    config, width = model.config, model.d_model
+    inner = [4 * width, width] if model.towers == 2 else [width]
+    linear = [x for x in model.decoder.modules() if isinstance(x, nn.Linear)]
+    sizes = pairwise([*inner, model.d_output])
     return ModelPlan(
         model=model,
-        encoder=_affine(encoder) if isinstance(encoder, nn.Linear) else encoder.weight.detach(),
+        encoder=_encoder(model),
         blocks=tuple(_block(block, config["norm"], rate) for block in model._each_block()),
-        norm=_folded(model.norm, config["norm"] if config["prenorm"] else "none"),
-        decoder=tuple(_affine(x) for x in model.decoder.modules() if isinstance(x, nn.Linear)),
+        norm=_folded(model.norm, config["norm"] if config["prenorm"] else "none", width),
+        decoder=tuple(_affine("decoder", *each) for each in zip(linear, sizes, strict=True)),
         activation=ACTIVATIONS[config["activation"]],
         mixing=MIXINGS[config["mixing"]],
         prenorm=config["prenorm"],
@@ -215,20 +218,56 @@ def make_plan(model: Model, rate: float = 1.0) -> ModelPlan:
     )
 
 
-def _affine(layer: nn.Linear) -> AffinePlan:
-    return AffinePlan(layer.weight.detach(), layer.bias.detach())
+def _encoder(model: Model) -> AffinePlan | Tensor:
+    encoder = model.encoder
+    if isinstance(encoder, nn.Embedding):
+        table = encoder.weight.detach()
+        _check("encoder.weight", table, (model.d_input, model.d_model))
+        return table
+    if not isinstance(encoder, nn.Linear):
+        raise TypeError(
+            f"encoder must be nn.Linear or nn.Embedding to be folded, got {encoder!r}; "
+            "a model whose parts were replaced runs by its own forward and step"
+        )
+    return _affine("encoder", encoder, (model.d_input, model.d_model))
 
 
-def _folded(norm: nn.Module, name: str) -> FoldedNorm | None:
+def _affine(name: str, layer: nn.Linear, sizes: tuple[int, int]) -> AffinePlan:
+    """``sizes`` are those of its inputs and outputs."""
+    inputs, outputs = sizes
+    weight = layer.weight.detach()
+    bias = weight.new_zeros(outputs) if layer.bias is None else layer.bias.detach()
+    _check(f"{name}.weight", weight, (outputs, inputs))
+    _check(f"{name}.bias", bias, (outputs,))
+    return AffinePlan(weight, bias)
+
+
+def _folded(norm: nn.Module, name: str, features: int) -> FoldedNorm | None:
     fold = NORMS[name].fold
-    return None if fold is None else fold(norm)
+    if fold is None:
+        return None
+    folded = fold(norm)
+    _check("norm.weight", folded.scale, (features,))
+    _check("norm.bias", folded.shift, (features,))
+    return folded
+
+
+def _check(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)}, expected {shape}; a model whose parameters were "
+            "replaced by others of other shapes cannot be folded"
+        )
 
 
 def _block(block: Block, norm: str, rate: float) -> BlockPlan:
-    past, future = _systems(block.layer.ssm, rate)
-    output = block.layer.output
-    linear = _affine(output) if isinstance(output, nn.Linear) else None
-    return BlockPlan(_folded(block.norm, norm), past, future, linear)
+    layer, width = block.layer, block.layer.d_model
+    past, future = _systems(layer.ssm, rate)
+    linear = None
+    if isinstance(layer.output, nn.Linear):
+        sizes = (width, MIXINGS[layer.mixing].width * width)
+        linear = _affine("output", layer.output, sizes)
+    return BlockPlan(_folded(block.norm, norm, width), past, future, linear)
 
 
 def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:

@@ -102,8 +102,11 @@ class SSM(nn.Module):
         )
         log_dt = initialization.log_timestep(self.d_model, method.dt_min, method.dt_max, generator)
 
+        self._shapes: dict[str, tuple[int, ...]] = {}
+
         def store(name: str, value: Tensor, train: bool) -> None:
             value = value.to(**factory)
+            self._shapes[name] = tuple(value.shape)
             if train:
                 self.register_parameter(name, nn.Parameter(value))
             else:
@@ -151,19 +154,16 @@ class SSM(nn.Module):
         return torch.view_as_real(x).clone() if self.method.pairs else x.real.clone()
 
     def _stored(self, rate: float, memory: dict[Any, Any] | None = None) -> StateSpace:
-        return StateSpace(
-            *self._choices,
-            self.method.softmax_length,
-            rate,
-            self.raw_decay,
-            getattr(self, "frequency", None),
-            self.raw_B,
-            self.raw_C,
-            self.log_dt,
-            self.D,
-            getattr(self, "raw_P", None),
-            memory,
-        )
+        stored = {name: getattr(self, name) for name in self._shapes}
+        for name, x in stored.items():  # a parameter may have been replaced by another
+            if x.shape != self._shapes[name]:
+                raise ValueError(
+                    f"{name} has shape {tuple(x.shape)}, expected {self._shapes[name]} as it was "
+                    "made; make another layer for other sizes"
+                )
+        stored.setdefault("frequency", None)
+        options = {"softmax_length": self.method.softmax_length, "rate": rate, "memory": memory}
+        return StateSpace(*self._choices, **options, **stored)
 
     def _state_space(self, rate: float) -> StateSpace:
         """What the engines work with; in evaluation without gradients, kept until a parameter

@@ -159,6 +159,19 @@ def carried_state(
         raise ValueError(f"state is on {state.device}, the input on {device}; move one of them")
 
 
+def carried(
+    name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    """What of a model's state belongs to no layer."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor {shape}, got {type(x).__name__}")
+    if x.shape != shape or x.dtype != dtype or x.device != device:
+        raise ValueError(
+            f"{name} must be {dtype} of shape {shape} on {device}, got {x.dtype} of shape "
+            f"{tuple(x.shape)} on {x.device}; start with initial_state(batch_size)"
+        )
+
+
 def tokens(name: str, u: Tensor, shape: str) -> None:
     """An integer tensor of the shape written in words."""
     if not isinstance(u, Tensor):

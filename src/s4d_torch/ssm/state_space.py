@@ -165,7 +165,7 @@ class StateSpace:
         if algorithm is not None:
             return self.kernel_rule.algorithms[algorithm](self, length).to(self.dtype)
         if self.compiled_kernel and (codes := self._codes) is not None:
-            stored = (*self._in_pairs(self.raw_C), self.log_dt)
+            stored = (x.to(self.dtype) for x in (*self._in_pairs(self.raw_C), self.log_dt))
             return stored_kernel(codes, self.rate, length, *stored, pairs=self.pairs)
         return self.kernel_rule.compute(self, length).to(self.dtype)
 
@@ -178,7 +178,7 @@ class StateSpace:
         D = torch.zeros_like(self.D) if ahead else self.D
         codes = self._codes
         if codes is not None and self.kernel_rule.adjust is None and self.raw_C.dtype == self.dtype:
-            stored = (*self._in_pairs(raw_C), self.log_dt, D)
+            stored = (x.to(self.dtype) for x in (*self._in_pairs(raw_C), self.log_dt, D))
             return stored_tables(codes, self.rate, *stored, pairs=self.pairs)
         system = self._diagonal_system(self._as_complex(raw_C))
         C = 2 * system.C if self.pairs else system.C

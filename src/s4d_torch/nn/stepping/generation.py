@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from s4d_torch.nn import validate
 from s4d_torch.nn.plan import Model
 from s4d_torch.nn.state import ModelState
-from s4d_torch.nn.stepping.sampling import check_options
+from s4d_torch.nn.stepping.sampling import check_model, check_options
 from s4d_torch.nn.stepping.step import CompiledStep
 
 PIECE = 1 << 14  # symbols of a prompt that are read at a time, and random numbers drawn
@@ -67,7 +67,8 @@ class Generation:
         generator: Generator | None = None,
     ) -> Tensor:
         """``n`` symbols, (batch, n); see :meth:`SequenceModel.generate`."""
-        check_options(n, temperature, top_k)
+        validate.positive_integer("n", n)
+        check_options(temperature, top_k)
         if self._scores is None:
             raise ValueError(
                 "there is nothing to go on from: give a prompt, or make the model with "
@@ -101,20 +102,5 @@ def start_of(
 
 def _beginning(model: Model) -> int | None:
     """The token that stands for the beginning, if the model has one; an error if it is no use."""
-    config, extra = model.config, model.d_input - model.d_output
-    wanted = {"encoder": "embedding", "pooling": "none", "towers": 1}
-    wrong = [
-        f"{name}={config[name]!r} instead of {value!r}"
-        for name, value in wanted.items()
-        if config[name] != value
-    ]
-    if model.method.bidirectional:
-        wrong.append("bidirectional=True instead of False")
-    if extra not in (0, 1):
-        wrong.append(
-            f"d_input={model.d_input} with d_output={model.d_output}; expected as many symbols "
-            "out as in, or one less: d_input = d_output + 1, the last token being the beginning"
-        )
-    if wrong:
-        raise ValueError(f"this model cannot generate: it has {'; '.join(wrong)}")
-    return model.d_output if extra else None
+    check_model(model)
+    return model.d_output if model.d_input > model.d_output else None

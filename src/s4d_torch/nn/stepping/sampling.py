@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.nn import validate
+from s4d_torch.nn.plan import Model
 
 
 def choose(scores: Tensor, draws: Tensor, temperature: float = 1.0, top_k: int = 1 << 30) -> Tensor:
@@ -35,8 +36,55 @@ def not_numbers() -> ValueError:
     )
 
 
-def check_options(n: int, temperature: float, top_k: int | None) -> None:
-    validate.positive_integer("n", n)
+def check_model(model: Model) -> None:
+    """Whether a model can read what it writes."""
+    config, extra = model.config, model.d_input - model.d_output
+    wanted = {"encoder": "embedding", "pooling": "none", "towers": 1}
+    wrong = [
+        f"{name}={config[name]!r} instead of {value!r}"
+        for name, value in wanted.items()
+        if config[name] != value
+    ]
+    if model.method.bidirectional:
+        wrong.append("bidirectional=True instead of False")
+    if extra not in (0, 1):
+        wrong.append(
+            f"d_input={model.d_input} with d_output={model.d_output}; expected as many symbols "
+            "out as in, or one less: d_input = d_output + 1, the last token being the beginning"
+        )
+    if wrong:
+        raise ValueError(f"this model cannot generate: it has {'; '.join(wrong)}")
+
+
+def check_scores(scores: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
+    """scores (batch, symbols), in the precision of ``like``, a weight of the model."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores must be a tensor {shape}, got {type(scores).__name__}")
+    if scores.shape != shape or scores.dtype != like.dtype or scores.device != like.device:
+        raise ValueError(
+            f"scores must be {like.dtype} of shape (batch, symbols) = {shape} on {like.device}, "
+            f"as the model gives them; got {scores.dtype} of shape {tuple(scores.shape)} "
+            f"on {scores.device}"
+        )
+
+
+def check_draws(draws: Tensor, batch: int) -> None:
+    """draws (length, batch), in double precision, uniform in [0, 1)."""
+    if not isinstance(draws, Tensor):
+        raise TypeError(f"draws must be a tensor (length, {batch}), got {type(draws).__name__}")
+    if draws.ndim != 2 or draws.shape[1] != batch or draws.dtype != torch.float64:
+        raise ValueError(
+            f"draws must be torch.float64 of shape (length, batch) = (length, {batch}), "
+            f"got {draws.dtype} of shape {tuple(draws.shape)}"
+        )
+    if draws.numel() and not (draws.min() >= 0 and draws.max() < 1):
+        raise ValueError(
+            f"draws must lie in [0, 1), got {draws.min():.17g} to {draws.max():.17g}; "
+            "use torch.rand(length, batch, dtype=torch.float64)"
+        )
+
+
+def check_options(temperature: float, top_k: int | None) -> None:
     validate.number("temperature", temperature)
     if not (math.isfinite(temperature) and temperature >= 0):
         raise ValueError(

@@ -66,7 +66,7 @@ def choose(scores: Array, temperature: float, top_k: int, draw: float, chances: 
             total += math.exp((float(scores[k]) - float(scores[best])) / temperature)
         chances[k] = total
     symbol = 0
-    while chances[symbol] <= draw * total:
+    while symbol < size - 1 and chances[symbol] <= draw * total:
         symbol += 1
     return symbol
 

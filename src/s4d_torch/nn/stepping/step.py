@@ -48,7 +48,7 @@ class CompiledStep:
         assert isinstance(model, nn.Module)
         self.batch_size, self.rate = batch_size, rate
         self._model = cast(Model, deepcopy(model).eval().requires_grad_(False))
-        weight = next(model.parameters())
+        self._weight = weight = next(self._model.parameters())
         self._plan = make_plan(self._model, rate) if compiles(self._model) else None
         self._stream = self._make(BLOCK)
         self._single: _Machine | _Eager | None = None  # for calls, whose state is needed at once
@@ -56,8 +56,6 @@ class CompiledStep:
         self._dtypes, self._device = INTEGERS if tokens else (weight.dtype,), weight.device
         lead = (batch_size,) if model.towers == 1 else (batch_size, 2)
         self._shape = lead if tokens else (*lead, model.d_input)
-        self._state_shape = (model.towers * batch_size, model.d_model, model.config["d_state"])
-        self._state_dtype = model._each_block()[0].layer.ssm._state_dtype
 
     def _make(self, block: int) -> _Machine | _Eager:
         """A stream; in machine code the modes run every ``block`` samples."""
@@ -117,8 +115,13 @@ class CompiledStep:
         symbols (length, batch), all of them pushed, and the scores after them. For the rule see
         :func:`s4d_torch.nn.stepping.sampling.choose`; a model that generates is what it takes.
         """
-        kept = scores.shape[1] if top_k is None else min(top_k, scores.shape[1])
-        return self._stream.sample(scores.detach(), draws, float(temperature), kept)
+        symbols = self._model.d_output
+        sampling.check_model(self._model)
+        sampling.check_options(temperature, top_k)
+        sampling.check_scores(scores, (self.batch_size, symbols), self._weight)
+        sampling.check_draws(draws, self.batch_size)
+        kept = symbols if top_k is None else min(top_k, symbols)
+        return self._stream.sample(scores.detach(), draws.detach(), float(temperature), kept)
 
     @property
     def state(self) -> ModelState:
@@ -143,9 +146,7 @@ class CompiledStep:
             self._model._check_values(u)
 
     def _check_state(self, state: ModelState) -> None:
-        self._model._check_state(state, self._state_shape[0])
-        for layer in state.layers:
-            validate.carried_state(layer, self._state_shape, self._state_dtype, self._device)
+        self._model._check_state(state, self._model.towers * self.batch_size)
 
 
 def compiles(model: Model) -> bool:
@@ -208,9 +209,9 @@ class _Machine:
     def start(self, state: ModelState) -> None:
         code, tables = _code(), self._tables
         for i, layer in enumerate(state.layers):
-            code.load(layer.detach().contiguous().numpy(), tables.scale[i], self._modes[i])
-        self._pool[:, :-1] = state.total.detach().numpy()
-        self._pool[:, -1] = state.samples.detach().numpy()
+            code.load(_as_array(layer), tables.scale[i], self._modes[i])
+        self._pool[:, :-1] = _as_array(state.total)
+        self._pool[:, -1] = _as_array(state.samples)
         self._clock[:], self._clock[0] = self._ring.shape[3], 0
         self._ring[:] = 0
         np.copyto(self._spare, self._modes)
@@ -239,7 +240,7 @@ class _Machine:
 
     def push_many(self, u: Tensor) -> Tensor:
         """u (length, batch, ...) -> y (length, batch, d_output)."""
-        samples = np.array(u.detach().numpy(), dtype=self._input.dtype, order="C")
+        samples = np.array(_as_array(u), dtype=self._input.dtype, order="C")
         samples = samples.reshape(-1, *self._input.shape[1:])
         y = np.zeros((len(u) * self._batch_size, self._model.d_output), self._y.dtype)
         pair = (self._u, samples) if self._plan.tokens else (samples, self._tokens)
@@ -251,14 +252,15 @@ class _Machine:
         self, scores: Tensor, draws: Tensor, temperature: float, top_k: int
     ) -> tuple[Tensor, Tensor]:
         code = compiled_module("s4d_torch.nn.stepping.sampling_code")
-        following, chosen = scores.numpy().copy(), np.zeros(draws.shape, dtype=np.int64)
+        following, drawn = _as_array(scores).copy(), _as_array(draws.cpu())
+        chosen = np.zeros(draws.shape, dtype=np.int64)
 
         def run(*arrays: Any) -> bool:
             found: bool = code.sample(*self._constant, following, temperature, top_k, *arrays)
             return found
 
-        first_call("the step", lambda: run(draws[:0].numpy(), chosen[:0]), [code.sample])
-        if not run(draws.numpy(), chosen):
+        first_call("the step", lambda: run(drawn[:0], chosen[:0]), [code.sample])
+        if not run(drawn, chosen):
             raise sampling.not_numbers()
         return torch.from_numpy(chosen), torch.from_numpy(following)
 
@@ -295,7 +297,13 @@ class _Eager:
 
 
 def _as_tensor(u: np.ndarray[Any, Any]) -> Tensor:
-    return torch.from_numpy(u if u.flags.writeable else u.copy())
+    backward = any(stride < 0 for stride in u.strides)  # which torch does not know
+    return torch.from_numpy(u.copy() if backward or not u.flags.writeable else u)
+
+
+def _as_array(x: Tensor) -> np.ndarray[Any, Any]:
+    """Contiguous, and without a negative bit, which NumPy does not know."""
+    return x.detach().resolve_neg().contiguous().numpy()
 
 
 @cache

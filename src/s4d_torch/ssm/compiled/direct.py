@@ -8,7 +8,7 @@ from torch import Tensor
 
 from s4d_torch.ssm import convolution
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.runtime import compiled_module, share
+from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, share
 
 WIDTH = 32  # as in direct_code.py
 LONGEST = 2048  # samples; beyond, the work that grows with their square is out of all proportion
@@ -29,8 +29,15 @@ def _run(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
     return y
 
 
+def _as_read(u: Tensor, kernel: Tensor, **more: Tensor) -> list[Tensor]:
+    _, length, channels = u.shape
+    same = {name: (x, u.shape) for name, x in more.items()}
+    return as_read(u.dtype, u=(u, u.shape), kernel=(kernel, (channels, length)), **same)
+
+
 @torch.library.custom_op("s4d_torch::direct", mutates_args=())
 def _direct(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
+    u, kernel = _as_read(u, kernel)
     y = torch.empty_like(u)
     _share("direct_forward", ahead, (u, kernel.T.contiguous(), y))
     return y
@@ -38,22 +45,23 @@ def _direct(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
 
 @_direct.register_fake
 def _(u: Tensor, kernel: Tensor, ahead: int) -> Tensor:
-    return torch.empty_like(u)
+    return u.new_empty(u.shape)
 
 
 @torch.library.custom_op("s4d_torch::direct_backward", mutates_args=())
 def _direct_backward(
     grad_y: Tensor, u: Tensor, kernel: Tensor, ahead: int
 ) -> tuple[Tensor, Tensor]:
+    u, kernel, grad_y = _as_read(u, kernel, grad_y=grad_y)
     grad_u, grad_kernel = torch.empty_like(u), torch.empty_like(u)
     taps = kernel.T.contiguous()
-    _share("direct_backward", ahead, (grad_y.contiguous(), u, taps, grad_u, grad_kernel))
+    _share("direct_backward", ahead, (grad_y, u, taps, grad_u, grad_kernel))
     return grad_u, grad_kernel.sum(0).T.contiguous()
 
 
 @_direct_backward.register_fake
 def _(grad_y: Tensor, u: Tensor, kernel: Tensor, ahead: int) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(kernel)
+    return u.new_empty(u.shape), kernel.new_empty(kernel.shape)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -3,8 +3,26 @@
 import torch
 from torch import Tensor
 
+from s4d_torch.ssm.compiled.runtime import as_read
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, CompiledRule, Discrete
+
+
+def as_stored(
+    decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor, log_dt: Tensor, *D: Tensor
+) -> list[Tensor]:
+    """Stored parameters, checked, as compiled code reads them; their shapes as below."""
+    sets, modes, channels = *decay.shape, log_dt.shape[0]
+    if channels % max(sets, 1):
+        raise ValueError(f"{sets} sets of A and B cannot serve {channels} channels")
+    shapes = {
+        "decay": (decay, (sets, modes)),
+        "frequency": (frequency, (sets, modes)),
+        "B": (B, (sets, modes, 2)),
+        "C": (C, (*C.shape[:-3], channels, modes, 2)),
+        "log_dt": (log_dt, (channels,)),
+    }
+    return as_read(decay.dtype, **shapes, **({"D": (D[0], (channels,))} if D else {}))
 
 
 def stored_system(

@@ -59,6 +59,20 @@ def compiled_module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+def as_read(dtype: torch.dtype, **given: tuple[Tensor, tuple[int, ...]]) -> list[Tensor]:
+    """Tensors as compiled code reads them: contiguous, without a negative bit; an error otherwise.
+
+    It reads and writes where the shapes that it is told of say, and looks at nothing else.
+    """
+    for name, (x, shape) in given.items():
+        if x.shape != shape or x.dtype != dtype or x.device.type != "cpu":
+            raise ValueError(
+                f"{name} must be {dtype} of shape {shape} on the CPU, "
+                f"got {x.dtype} of shape {tuple(x.shape)} on {x.device}"
+            )
+    return [x.resolve_neg().contiguous() for x, _ in given.values()]
+
+
 def share(
     kernel: Any, tasks: int, work: int, options: tuple[Any, ...], tensors: tuple[Tensor, ...]
 ) -> None:

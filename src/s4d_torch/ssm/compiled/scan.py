@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.runtime import compiled_module, in_large_pages, share
+from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, in_large_pages, share
 from s4d_torch.ssm.compiled.tables import BLOCK, SEGMENT, ScanTables
 from s4d_torch.ssm.kernel import toeplitz
 
@@ -94,16 +94,41 @@ def _start(state: Tensor, tables: ScanTables, dtype: torch.dtype) -> Tensor:
     return torch.nn.functional.pad(parts, (0, missing)).flatten(2).to(dtype)
 
 
+def _as_read(
+    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, stops: Tensor, **more: Tensor
+) -> list[Tensor]:
+    """All as compiled code reads it, in the same order."""
+    batch, length, channels = u.shape
+    size = drift.shape[-1]
+    segments = -(-length // SEGMENT)
+    shapes = {
+        "start": (batch, channels, size),
+        "kept": (batch, channels, segments, size),
+        "grad_y": (batch, length, channels),
+        "grad_end": (batch, channels, size),
+    }
+    read = as_read(
+        u.dtype,
+        u=(u, (batch, length, channels)),
+        tables=(tables, (channels, 9 * size)),
+        kernel=(kernel, (channels, 4)),
+        drift=(drift, (channels, size)),
+        **{name: (x, shapes[name]) for name, x in more.items()},
+    )
+    return [*read[:4], *as_read(torch.int64, stops=(stops, (batch,))), *read[4:]]
+
+
 @torch.library.custom_op("s4d_torch::scan", mutates_args=())
 def _scan(
     u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, carry: Tensor, start: Tensor,
     stops: Tensor, ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
+    u, tables, kernel, drift, stops, start = _as_read(u, tables, kernel, drift, stops, start=start)
+    (carry,) = as_read(torch.float64, carry=(carry, tuple(drift.shape)))
     y, end = in_large_pages(torch.empty_like(u)), torch.empty_like(start)
     kept = in_large_pages(_empty_kept(u, start))
-    given = [x.contiguous() for x in (tables, kernel, carry, start)]
-    arrays = (u, *given, stops, y, end, kept)
+    arrays = (u, tables, kernel, carry, start, stops, y, end, kept)
     _share_scan("scan_forward", ahead, u, drift, arrays)
     return y, end, kept
 
@@ -111,7 +136,7 @@ def _scan(
 @_scan.register_fake
 def _(u: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     start = given[-3]
-    return torch.empty_like(u), torch.empty_like(start), _empty_kept(u, start)
+    return u.new_empty(u.shape), start.new_empty(start.shape), _empty_kept(u, start)
 
 
 @torch.library.custom_op("s4d_torch::scan_backward", mutates_args=())
@@ -119,14 +144,15 @@ def _scan_backward(
     grad_y: Tensor, grad_end: Tensor, u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor,
     stops: Tensor, kept: Tensor, ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    grad_u, grad_start = in_large_pages(torch.empty_like(u)), torch.empty_like(kept[:, :, 0])
+    u, tables, kernel, drift, stops, kept, grad_y, grad_end = _as_read(
+        u, tables, kernel, drift, stops, kept=kept, grad_y=grad_y, grad_end=grad_end
+    )
+    grad_u, grad_start = in_large_pages(torch.empty_like(u)), torch.empty_like(grad_end)
     batch = u.shape[0]
     grad_tables = tables.new_empty(batch, *tables.shape, dtype=torch.float64)
     grad_kernel = kernel.new_empty(batch, *kernel.shape, dtype=torch.float64)
-    arrays = (
-        *(grad_y.contiguous(), grad_end.contiguous(), u, tables.contiguous(), kernel.contiguous()),
-        *(drift, stops, kept, grad_u, grad_start, grad_tables, grad_kernel),
-    )
+    given = (grad_y, grad_end, u, tables, kernel, drift, stops, kept)
+    arrays = (*given, grad_u, grad_start, grad_tables, grad_kernel)
     _share_scan("scan_backward", ahead, u, drift, arrays)
     return grad_u, _over_batch(grad_tables, u), _over_batch(grad_kernel, u), grad_start
 
@@ -138,9 +164,8 @@ def _over_batch(grad: Tensor, u: Tensor) -> Tensor:
 
 @_scan_backward.register_fake
 def _(grad_y: Tensor, grad_end: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    u, tables, kernel, kept = (*given[:3], given[5])
-    start = torch.empty_like(kept[:, :, 0])
-    return torch.empty_like(u), torch.empty_like(tables), torch.empty_like(kernel), start
+    u, tables, kernel = (x.new_empty(x.shape) for x in given[:3])
+    return u, tables, kernel, grad_end.new_empty(grad_end.shape)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

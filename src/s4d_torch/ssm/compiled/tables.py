@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.formulas import stored_system
-from s4d_torch.ssm.compiled.runtime import compiled_module, share
+from s4d_torch.ssm.compiled.formulas import as_stored, stored_system
+from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, share
 
 BLOCK, SEGMENT = 4, 256  # as in scan_code.py, which needs numba to be imported
 
@@ -99,7 +99,7 @@ def _tables(
     options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor,
     log_dt: Tensor, D: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt, D)]
+    stored = as_stored(decay, frequency, B, C, log_dt, D)
     made = _empty_tables(decay, log_dt)
     run = compiled_module(f"{__package__}.tables_code").tables_forward
     share(run, log_dt.shape[0], decay.shape[1] * 64, (tuple(options), rate), (*stored, *made))
@@ -117,11 +117,14 @@ def _tables_backward(
     rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor, log_dt: Tensor,
     D: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt, D)]
+    stored = as_stored(decay, frequency, B, C, log_dt, D)
     grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored[:5]]
-    given = [x.contiguous() for x in (grad_tables, grad_kernel, grad_powers)]
+    channels, size = log_dt.shape[0], 2 * padded(decay.shape[1])
+    shapes = {"tables": (grad_tables, (channels, 9 * size)), "kernel": (grad_kernel, (channels, 4))}
+    given = as_read(decay.dtype, **shapes)
+    given += as_read(torch.float64, powers=(grad_powers, (channels, 3, size)))
     run = compiled_module(f"{__package__}.tables_code").tables_backward
-    channels, sets = log_dt.shape[0], decay.shape[0]
+    sets = decay.shape[0]
     # channels that share a set would write to the same place: then one thread does it all
     work = decay.shape[1] * 128 if sets == channels else 0
     share(run, channels, work, (tuple(options), rate), (*stored, *given, *grads))

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.formulas import stored_system
-from s4d_torch.ssm.compiled.runtime import compiled_module, share
+from s4d_torch.ssm.compiled.formulas import as_stored, stored_system
+from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, share
 from s4d_torch.ssm.kernel import block_length, vandermonde
 
 CODE = f"{__package__}.vandermonde_code"
@@ -33,12 +33,19 @@ def stored_kernel(
     return K.reshape(*lead, *K.shape[1:])
 
 
+def _as_read(options: list[int], decay: Tensor, *others: Tensor) -> list[Tensor]:
+    *_, T = options
+    if T < 4 or T % 4:
+        raise ValueError(f"powers are taken in fours, got blocks of {T}")
+    return as_stored(decay, *others)
+
+
 @torch.library.custom_op("s4d_torch::kernel", mutates_args=())
 def _kernel(
     options: list[int], rate: float, length: int, decay: Tensor, frequency: Tensor, B: Tensor,
     C: Tensor, log_dt: Tensor,
 ) -> Tensor:  # fmt: skip
-    stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt)]
+    stored = _as_read(options, decay, frequency, B, C, log_dt)
     K = C.new_empty(*C.shape[:2], length)
     run = compiled_module(CODE).kernel_forward
     work = decay.shape[1] * length * C.shape[0]
@@ -57,12 +64,13 @@ def _kernel_backward(
     grad: Tensor, options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor,
     C: Tensor, log_dt: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    stored = [x.contiguous() for x in (decay, frequency, B, C, log_dt)]
+    stored = _as_read(options, decay, frequency, B, C, log_dt)
+    (grad,) = as_read(decay.dtype, grad=(grad, (*C.shape[:2], *grad.shape[2:])))
     grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored]
     run = compiled_module(CODE).kernel_backward
     channels, sets = log_dt.shape[0], decay.shape[0]
     work = decay.shape[1] * grad.shape[2] * C.shape[0] if sets == channels else 0
-    share(run, channels, work, (tuple(options), rate), (*stored, grad.contiguous(), *grads))
+    share(run, channels, work, (tuple(options), rate), (*stored, grad, *grads))
     a, b, c, d, e = (x.to(decay.dtype) for x in grads)
     return a, b, c, d, e
 
