@@ -109,7 +109,8 @@ reader = SequenceModel(3, 4, 6, 2, d_state=4).compile_step(2)
 def steps():
     d = torch.float64
     draws = tensor((random.choice([0, 1, 3]), 2), d)
-    attempt(lambda: writer.sample(tensor((2, 5), torch.float32), draws, random.choice([0, 1.0, -1])))
+    scores, temperature = tensor((2, 5), torch.float32), random.choice([0, 1.0, -1])
+    attempt(lambda: writer.sample(scores, draws, temperature))
     attempt(lambda: writer.push(tensor((2,), torch.int64)))
     attempt(lambda: reader.push(tensor((2, 3), torch.float32)))
     attempt(lambda: reader.push_many(tensor((2, 4, 3), torch.float32)))

@@ -154,7 +154,7 @@ class SSM(nn.Module):
         return torch.view_as_real(x).clone() if self.method.pairs else x.real.clone()
 
     def _stored(self, rate: float, memory: dict[Any, Any] | None = None) -> StateSpace:
-        stored = {name: getattr(self, name) for name in self._shapes}
+        stored: dict[str, Any] = {name: getattr(self, name) for name in self._shapes}
         for name, x in stored.items():  # a parameter may have been replaced by another
             if x.shape != self._shapes[name]:
                 raise ValueError(
@@ -162,8 +162,8 @@ class SSM(nn.Module):
                     "made; make another layer for other sizes"
                 )
         stored.setdefault("frequency", None)
-        options = {"softmax_length": self.method.softmax_length, "rate": rate, "memory": memory}
-        return StateSpace(*self._choices, **options, **stored)
+        stored |= {"softmax_length": self.method.softmax_length, "rate": rate, "memory": memory}
+        return StateSpace(*self._choices, **stored)
 
     def _state_space(self, rate: float) -> StateSpace:
         """What the engines work with; in evaluation without gradients, kept until a parameter

@@ -56,13 +56,15 @@ def check_model(model: Model) -> None:
         raise ValueError(f"this model cannot generate: it has {'; '.join(wrong)}")
 
 
-def check_scores(scores: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
-    """scores (batch, symbols), in the precision of ``like``, a weight of the model."""
+def check_scores(
+    scores: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    """scores (batch, symbols), in the precision of the model."""
     if not isinstance(scores, Tensor):
         raise TypeError(f"scores must be a tensor {shape}, got {type(scores).__name__}")
-    if scores.shape != shape or scores.dtype != like.dtype or scores.device != like.device:
+    if scores.shape != shape or scores.dtype != dtype or scores.device != device:
         raise ValueError(
-            f"scores must be {like.dtype} of shape (batch, symbols) = {shape} on {like.device}, "
+            f"scores must be {dtype} of shape (batch, symbols) = {shape} on {device}, "
             f"as the model gives them; got {scores.dtype} of shape {tuple(scores.shape)} "
             f"on {scores.device}"
         )

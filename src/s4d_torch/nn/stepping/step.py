@@ -48,12 +48,13 @@ class CompiledStep:
         assert isinstance(model, nn.Module)
         self.batch_size, self.rate = batch_size, rate
         self._model = cast(Model, deepcopy(model).eval().requires_grad_(False))
-        self._weight = weight = next(self._model.parameters())
+        weight = next(model.parameters())
         self._plan = make_plan(self._model, rate) if compiles(self._model) else None
         self._stream = self._make(BLOCK)
         self._single: _Machine | _Eager | None = None  # for calls, whose state is needed at once
         tokens = isinstance(model.encoder, nn.Embedding)
-        self._dtypes, self._device = INTEGERS if tokens else (weight.dtype,), weight.device
+        self._dtype, self._device = weight.dtype, weight.device
+        self._dtypes = INTEGERS if tokens else (weight.dtype,)
         lead = (batch_size,) if model.towers == 1 else (batch_size, 2)
         self._shape = lead if tokens else (*lead, model.d_input)
 
@@ -118,7 +119,7 @@ class CompiledStep:
         symbols = self._model.d_output
         sampling.check_model(self._model)
         sampling.check_options(temperature, top_k)
-        sampling.check_scores(scores, (self.batch_size, symbols), self._weight)
+        sampling.check_scores(scores, (self.batch_size, symbols), self._dtype, self._device)
         sampling.check_draws(draws, self.batch_size)
         kept = symbols if top_k is None else min(top_k, symbols)
         return self._stream.sample(scores.detach(), draws.detach(), float(temperature), kept)
