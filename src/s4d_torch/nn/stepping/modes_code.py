@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from s4d_torch.ssm.compiled.code_cache import cached_njit
 from s4d_torch.ssm.compiled.scan_code import FAST
 
 LANES = 16  # channels of a group
@@ -24,7 +25,7 @@ SENT = SIGNAL + MOST * LANES  # and what its modes send
 Array = Any  # of numpy; float32 or float64 like the model's parameters, or double where it says so
 
 compiled = njit(nogil=True, fastmath=FAST, error_model="numpy")
-entry = njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)  # what Python calls
+entry = cached_njit(nogil=True, fastmath=FAST, error_model="numpy")  # what Python calls
 
 
 @compiled

@@ -11,8 +11,8 @@ vectors of channels are multiplied, which lie in memory as they are.
 """
 
 import numpy as np
-from numba import njit
 
+from s4d_torch.ssm.compiled.code_cache import cached_njit
 from s4d_torch.ssm.compiled.scan_code import FAST
 
 WIDTH = 32  # channels of a task; fewer, and the start of each small loop costs more than the loop
@@ -20,7 +20,7 @@ ROWS = 8  # of the output at once; signals begin after as many rows of zeros, an
 TAPS = 4  # rows of the kernel at once: a loaded sample then serves four products
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def convolve(taps, padded, length, out):  # type: ignore[no-untyped-def]
     """``out_t = sum_(s<=t) taps_s x_(t-s)`` for t < length, a multiple of ROWS.
 
@@ -49,7 +49,7 @@ def convolve(taps, padded, length, out):  # type: ignore[no-untyped-def]
                 y[7 * W + h] += a * x10 + b * x9 + c * x8 + d * x7
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def take(signal, low, high, turned, rows):  # type: ignore[no-untyped-def]
     """Channels of ``signal`` (L, H) to flat ``rows``; ``turned``: from the end to the beginning."""
     length = signal.shape[0]
@@ -59,7 +59,7 @@ def take(signal, low, high, turned, rows):  # type: ignore[no-untyped-def]
             rows[t * WIDTH + h - low] = signal[source, h]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def put(rows, low, high, turned, signal):  # type: ignore[no-untyped-def]
     """The inverse of :func:`take`."""
     length = signal.shape[0]
@@ -69,7 +69,7 @@ def put(rows, low, high, turned, signal):  # type: ignore[no-untyped-def]
             signal[target, h] = rows[t * WIDTH + h - low]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def direct_forward(first, last, ahead, u, kernel, y):  # type: ignore[no-untyped-def]
     """``y = K * u`` for tasks in range; u, y (B, L, H), kernel (L, H).
 
@@ -92,7 +92,7 @@ def direct_forward(first, last, ahead, u, kernel, y):  # type: ignore[no-untyped
                 y[b, length - 1, h] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@cached_njit(nogil=True, fastmath=FAST)
 def direct_backward(first, last, ahead, grad_y, u, kernel, grad_u, grad_kernel):  # type: ignore[no-untyped-def]
     """The adjoint of :func:`direct_forward`; grad_kernel (B, L, H), to be summed over the batch."""
     length, channels = u.shape[1], u.shape[2]

@@ -19,7 +19,8 @@ def as_stored(
         "decay": (decay, (sets, modes)),
         "frequency": (frequency, (sets, modes)),
         "B": (B, (sets, modes, 2)),
-        "C": (C, (*C.shape[:-3], channels, modes, 2)),
+        # kernels are made for several C at once
+        "C": (C, (*([] if D else C.shape[:1]), channels, modes, 2)),
         "log_dt": (log_dt, (channels,)),
     }
     return as_read(decay.dtype, **shapes, **({"D": (D[0], (channels,))} if D else {}))

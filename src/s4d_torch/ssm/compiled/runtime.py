@@ -59,13 +59,16 @@ def compiled_module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+READ = (torch.float32, torch.float64, torch.int64)
+
+
 def as_read(dtype: torch.dtype, **given: tuple[Tensor, tuple[int, ...]]) -> list[Tensor]:
     """Tensors as compiled code reads them: contiguous, without a negative bit; an error otherwise.
 
     It reads and writes where the shapes that it is told of say, and looks at nothing else.
     """
     for name, (x, shape) in given.items():
-        if x.shape != shape or x.dtype != dtype or x.device.type != "cpu":
+        if x.shape != shape or x.dtype != dtype or dtype not in READ or x.device.type != "cpu":
             raise ValueError(
                 f"{name} must be {dtype} of shape {shape} on the CPU, "
                 f"got {x.dtype} of shape {tuple(x.shape)} on {x.device}"
@@ -105,7 +108,9 @@ def first_call(what: str, call: Callable[[], object], functions: Sequence[Any]) 
     call()
     if compiled() > before:  # a warning, which is seen unless it is turned off
         seconds = time.perf_counter() - began
-        LOG.warning("s4d_torch: compiled %s in %.1f s (kept on disk)", what, seconds)
+        kept = all(getattr(function._cache, "kept", False) for function in functions)
+        note = "kept on disk" if kept else "not kept"
+        LOG.warning("s4d_torch: compiled %s in %.1f s (%s)", what, seconds, note)
 
 
 # -- threads, woken without the detours of a future ------------------------------------------------

@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from s4d_torch.ssm.compiled.code_cache import cached_njit
+
 BLOCK = 4
 SEGMENT = 256  # samples between the states kept for the backward pass
 GROUP = 16  # channels of a task: one cache line of float32
@@ -145,7 +147,7 @@ def scan_forward(modes: int) -> Kernel:
     """
     M, S = modes, 2 * modes
 
-    @njit(nogil=True, cache=True, fastmath=FAST)
+    @cached_njit(nogil=True, fastmath=FAST)
     def run(first, last, ahead, u, tables, kernel, carry, start, stops, y, end, kept):  # type: ignore[no-untyped-def]
         length, channels = u.shape[1], u.shape[2]
         groups = (channels + GROUP - 1) // GROUP
@@ -298,7 +300,7 @@ def scan_backward(modes: int) -> Kernel:
     M, S = modes, 2 * modes
     blocks = SEGMENT // BLOCK
 
-    @njit(nogil=True, cache=True, fastmath=FAST)
+    @cached_njit(nogil=True, fastmath=FAST)
     def run(  # type: ignore[no-untyped-def]
         first, last, ahead, grad_y, grad_end, u, tables, kernel, drift, stops, kept,
         grad_u, grad_start, grad_tables, grad_kernel,

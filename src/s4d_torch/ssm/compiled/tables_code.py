@@ -12,13 +12,13 @@ Gradients of complex values are ``dL/d(re) + i dL/d(im)``: through ``w = f(v)`` 
 import math
 
 import numpy as np
-from numba import njit
 
+from s4d_torch.ssm.compiled.code_cache import cached_njit
 from s4d_torch.ssm.constraint import EXP, FLOOR, RELU, SOFTPLUS
 from s4d_torch.ssm.discretization import BILINEAR, ZOH
 
 
-@njit(nogil=True, cache=True, inline="always")
+@cached_njit(nogil=True, inline="always")
 def decay_of(constraint, raw):  # type: ignore[no-untyped-def]
     if constraint == EXP:
         return math.exp(raw)
@@ -29,7 +29,7 @@ def decay_of(constraint, raw):  # type: ignore[no-untyped-def]
     return raw
 
 
-@njit(nogil=True, cache=True, inline="always")
+@cached_njit(nogil=True, inline="always")
 def decay_slope(constraint, raw, decay):  # type: ignore[no-untyped-def]
     if constraint == EXP:
         return decay
@@ -40,14 +40,14 @@ def decay_slope(constraint, raw, decay):  # type: ignore[no-untyped-def]
     return 1.0
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def reciprocal(z):  # type: ignore[no-untyped-def]
     """``1 / z`` without the care for overflow that makes a complex division slow."""
     scale = 1 / (z.real * z.real + z.imag * z.imag)
     return complex(z.real * scale, -z.imag * scale)
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def phi(z, exp_z):  # type: ignore[no-untyped-def]
     """``phi1, phi2`` and their derivatives: ``phi1 = (e^z - 1)/z``, ``phi2 = (phi1 - 1)/z``."""
     if z.real * z.real + z.imag * z.imag < 0.25:
@@ -67,7 +67,7 @@ def phi(z, exp_z):  # type: ignore[no-untyped-def]
     return first, second, first - second, second - 2 * third
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
     """``A_bar``, and the factors of ``dt B`` that enter now and later."""
     if rule == BILINEAR:
@@ -82,7 +82,7 @@ def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
     return a, second, first * first
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     """The gradient with respect to ``dt A`` from those of :func:`discretize`."""
     if rule == BILINEAR:
@@ -100,7 +100,7 @@ def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     return g + (2 * first * slope1).conjugate() * g_later
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def store_mode(  # type: ignore[no-untyped-def]
     rule, constraint, A, B, dt, now, later, g_a, g_now, g_next, raw, g_decay, g_frequency, g_B, n
 ):
@@ -115,14 +115,14 @@ def store_mode(  # type: ignore[no-untyped-def]
     return (B.conjugate() * g_bt).real + (A.conjugate() * g_z).real
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def through_powers(g, ac, n, M):  # type: ignore[no-untyped-def]
     """The gradient of A_bar from those of its first three powers; ``ac`` is its conjugate."""
     g1, g2 = complex(g[0, n], g[0, M + n]), complex(g[1, n], g[1, M + n])
     return g1 + ac * (2 * g2 + 3 * ac * complex(g[2, n], g[2, M + n]))
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def tables_forward(  # type: ignore[no-untyped-def]
     low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry, first
 ):
@@ -185,7 +185,7 @@ def tables_forward(  # type: ignore[no-untyped-def]
         kernel[h, 0], kernel[h, 1], kernel[h, 2], kernel[h, 3] = k0 + D[h], k1, k2, k3
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def tables_backward(  # type: ignore[no-untyped-def]
     low, high, options, rate, decay, frequency, B, C, log_dt, D, g_tables, g_kernel, g_first,
     g_decay, g_frequency, g_B, g_C, g_log_dt,

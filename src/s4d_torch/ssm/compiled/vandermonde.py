@@ -65,7 +65,7 @@ def _kernel_backward(
     C: Tensor, log_dt: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stored = _as_read(options, decay, frequency, B, C, log_dt)
-    (grad,) = as_read(decay.dtype, grad=(grad, (*C.shape[:2], *grad.shape[2:])))
+    (grad,) = as_read(decay.dtype, grad=(grad, (*C.shape[:2], grad.shape[-1])))
     grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored]
     run = compiled_module(CODE).kernel_backward
     channels, sets = log_dt.shape[0], decay.shape[0]

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from s4d_torch.ssm.compiled import tables_code
+from s4d_torch.ssm.compiled.code_cache import cached_njit
 from s4d_torch.ssm.compiled.tables_code import decay_of, discretize, store_mode
 
 Kernel = Callable[..., Any]
@@ -115,7 +116,7 @@ def sum_powers(outer, before, sums, late, T, total, slope):  # type: ignore[no-u
 
 
 def make_kernel_forward(stamp: int) -> Kernel:
-    @njit(nogil=True, cache=True)
+    @cached_njit(nogil=True)
     def kernel_forward(  # type: ignore[no-untyped-def]
         low, high, options, rate, decay, frequency, B, C, log_dt, K
     ):
@@ -158,7 +159,7 @@ def make_kernel_forward(stamp: int) -> Kernel:
 
 
 def make_kernel_backward(stamp: int) -> Kernel:
-    @njit(nogil=True, cache=True)
+    @cached_njit(nogil=True)
     def kernel_backward(  # type: ignore[no-untyped-def]
         low, high, options, rate, decay, frequency, B, C, log_dt, g_K,
         g_decay, g_frequency, g_B, g_C, g_log_dt,

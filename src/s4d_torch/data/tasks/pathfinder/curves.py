@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from s4d_torch.data.dataset import Array
+from s4d_torch.ssm.compiled.code_cache import cached_njit
 
 ANGLES = np.arange(96) * (2 * np.pi / 96)  # that a dash may take: steps of 3.75 degrees
 UNITS = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=1)  # (directions, 2): rows, columns
@@ -30,7 +31,7 @@ FIRST_TRIES = 200
 SHORT_TRIES = 3
 
 compiled = njit(nogil=True)
-entry = njit(nogil=True, cache=True)  # what Python calls
+entry = cached_njit(nogil=True)  # what Python calls
 
 
 class Ground(NamedTuple):

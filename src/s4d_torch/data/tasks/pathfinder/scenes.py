@@ -27,11 +27,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.tasks.pathfinder.curves import UNITS, CellGrid, grow_long, grow_short
 from s4d_torch.data.tasks.pathfinder.scene_options import SIZES, SceneOptions
+from s4d_torch.ssm.compiled.code_cache import cached_njit
 
 PILOT_SCENES = 1500
 SCENE_TRIES = 2000
@@ -215,7 +215,7 @@ def draw(options: SceneOptions, scene: Scene) -> Array:
     return np.rint(255 * image).astype(np.uint8)
 
 
-@njit(nogil=True, cache=True)
+@cached_njit(nogil=True)
 def _paint(image, strokes, radius, light):  # type: ignore[no-untyped-def]
     """Strokes (n, 4) from (row, column) to (row, column), with round ends.
 
