@@ -62,6 +62,7 @@ MODULES = {
     "nn": [
         "validate",
         "method",
+        "packed",
         "ssm",
         "batch",
         "activation",
@@ -73,6 +74,7 @@ MODULES = {
         "plan",
         "stepping",
         "model",
+        "output_only",
         "parameter_groups",
         "baselines",
     ],

@@ -25,6 +25,7 @@ from s4d_torch.nn import (
     Layer,
     Method,
     ModelState,
+    OutputOnly,
     SequenceModel,
     parameter_groups,
 )
@@ -60,7 +61,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
-    "ModelState", "Run", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream", "Streams",
-    "__version__", "export_model", "from_official", "from_official_model", "load_run",
+    "ModelState", "OutputOnly", "Run", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream",
+    "Streams", "__version__", "export_model", "from_official", "from_official_model", "load_run",
     "parameter_groups",
 ]  # fmt: skip

@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Self, Unpack, cast
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.utils import skip_init
+from torch.nn.utils.rnn import PackedSequence
 
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.batch import zero_ends
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
+from s4d_torch.nn.packed import run_packed
 from s4d_torch.nn.pretrained import Pretrained, configurable, load_module, read_folder, write_folder
 from s4d_torch.nn.ssm import SSM
 from s4d_torch.ssm.autodiff import traced
@@ -100,18 +102,24 @@ class Layer(Pretrained):
 
     def forward(
         self,
-        u: Tensor,
+        u: Tensor | PackedSequence,
         state: Tensor | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
+        mask: Tensor | None = None,
         rate: float = 1.0,
         return_state: bool = True,
         _zero_ends: bool = True,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Any, Tensor | None]:
         """u (batch, length, d_model) -> y of the same shape, and the state at the end.
 
-        See :meth:`SSM.forward` for ``state``, ``lengths``, ``rate`` and ``return_state``.
+        See :meth:`SSM.forward` for ``state``, ``lengths``, ``mask``, packed sequences, ``rate`` and
+        ``return_state``.
         """
+        if isinstance(u, PackedSequence):
+            options: Any = {"rate": rate, "return_state": return_state}
+            return run_packed(self.forward, u, state, lengths, mask, **options)
+        lengths = validate.prefix_lengths(mask, lengths, u)
         # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there.
         # A keyword and not a method of its own: hooks, such as those of FSDP, run on calls alone.
         y, state = self.ssm(

@@ -9,6 +9,7 @@ from typing import Any, Unpack, cast
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
@@ -17,6 +18,7 @@ from s4d_torch.nn.block import Block
 from s4d_torch.nn.layer import Layer, embedding, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.norm import NORMS
+from s4d_torch.nn.packed import run_packed
 from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
@@ -113,19 +115,28 @@ class SequenceModel(Pretrained):
 
     def forward(
         self,
-        u: Tensor,
+        u: Tensor | PackedSequence,
         state: ModelState | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
+        mask: Tensor | None = None,
         rate: float = 1.0,
         return_state: bool = True,
-    ) -> tuple[Tensor, ModelState | None]:
+    ) -> tuple[Any, ModelState | None]:
         """``y, state``; with a state, goes on where the last call stopped.
 
         A pooled output covers everything since the state began, so the last of several chunks
-        answers as the whole sequence would. ``lengths`` is (batch,), or (batch, 2) for pairs.
+        answers as the whole sequence would. ``lengths`` is (batch,), or (batch, 2) for pairs;
+        ``mask``, True up to each end, has one axis more. A ``PackedSequence`` gives one where there
+        is an output per step.
         """
+        if isinstance(u, PackedSequence):
+            passed: Any = {"pooled": self.pooling != "none", "rate": rate}
+            return run_packed(
+                self.forward, u, state, lengths, mask, return_state=return_state, **passed
+            )
         self._check_input(u, step=False)
+        lengths = validate.prefix_lengths(mask, lengths, u, self.towers)
         u, lengths = read_input(u, lengths, self.towers)
         self._check_values(u)
         if self.towers == 2:
@@ -257,6 +268,7 @@ class SequenceModel(Pretrained):
     def _check_input(self, u: Tensor, step: bool) -> None:
         dtype = self.encoder.weight.dtype if isinstance(self.encoder, nn.Linear) else None
         check_input(u, self.towers, self.d_input, dtype, step=step)
+        validate.same_device(u, self.encoder.weight)
 
     def _check_values(self, u: Tensor) -> None:
         if not u.is_floating_point():

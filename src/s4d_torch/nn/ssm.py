@@ -1,14 +1,18 @@
 """The linear state space module: parameters stored raw and real, read as physical values."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
+from s4d_torch.nn.packed import run_packed
 from s4d_torch.ssm import initialization, recurrence
 from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.constraint import CONSTRAINTS
@@ -172,7 +176,7 @@ class SSM(nn.Module):
         Values are compared, not version counters, which miss a write through ``.data``. Threads
         may be here at the same time: each goes on with what it found or made.
         """
-        if self.training or torch.is_grad_enabled() or traced():
+        if self.training or torch.is_grad_enabled() or traced() or self.raw_C.is_meta:
             return self._stored(rate)
         now = [*self.parameters(), *self.buffers()]
         seen, spaces = self._kept
@@ -208,32 +212,39 @@ class SSM(nn.Module):
 
     def forward(
         self,
-        u: Tensor,
+        u: Tensor | PackedSequence,
         state: Tensor | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
+        mask: Tensor | None = None,
         rate: float = 1.0,
         return_state: bool = True,
         _zero_ends: bool = True,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Any, Tensor | None]:
         """``y, state``: the output and the state at the end of each sequence.
 
         ``state`` goes on where an earlier call stopped. ``lengths`` (batch,) marks a right-padded
-        batch: what lies beyond is ignored, and the output there is 0. ``rate`` multiplies dt: a
-        model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
+        batch: what lies beyond is ignored, and the output there is 0. So does ``mask`` (batch,
+        length), bool, True up to each end. A ``PackedSequence`` gives one. ``rate`` multiplies dt:
+        a model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
         saves the work of the end state and returns None for it, as a bidirectional module does.
         """
+        if isinstance(u, PackedSequence):
+            options: Any = {"rate": rate, "return_state": return_state}
+            return run_packed(self.forward, u, state, lengths, mask, **options)
         # _zero_ends=False saves the zeros for a model, which ignores what lies beyond the ends; the
         # padding of u has to be finite then.
         validate.signal("u", u, "(batch, length, d_model)", self.d_model, self.raw_C.dtype)
+        validate.same_device(u, self.raw_C)
         validate.sampling_rate(rate)
         batch, length = u.shape[:2]
+        lengths = validate.prefix_lengths(mask, lengths, u)
         lengths = validate.sequence_lengths(lengths, (batch,), length, u.device)
         if state is not None:
             self._check_causal("continue from a state")
             shape = (batch, self.d_model, self.d_state)
             validate.carried_state(state, shape, self._state_dtype, u.device)
-        with torch.autocast(u.device.type, enabled=False):
+        with _full_precision(u.device):
             space = self._state_space(rate)
             x, valid, both_ways = u.to(space.dtype), None, self.method.bidirectional
             if lengths is not None and (_zero_ends or return_state or both_ways):
@@ -254,10 +265,11 @@ class SSM(nn.Module):
         """One sample: u (batch, d_model) -> y (batch, d_model) and the next state."""
         self._check_causal("step")
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
+        validate.same_device(u, self.raw_C)
         validate.sampling_rate(rate)
         shape = (u.shape[0], self.d_model, self.d_state)
         validate.carried_state(state, shape, self._state_dtype, u.device)
-        with torch.autocast(u.device.type, enabled=False):
+        with _full_precision(u.device):
             space = self._state_space(rate)
             x = u.to(space.dtype)
             y, state = recurrence.step(space.system(), x, state)
@@ -277,6 +289,14 @@ class SSM(nn.Module):
     def _state_dtype(self) -> torch.dtype:
         return double_dtype(self.raw_C.device)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """With what the names stood for, which may no longer be registered."""
+        other = memo[id(self)] = self.__new__(type(self))
+        kept: dict[str, Any] = {"_choices": self._choices, "_kept": ([], {})}
+        own = {name: value for name, value in vars(self).items() if name not in kept}
+        vars(other).update(deepcopy(own, memo) | kept)
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_choices": None, "_kept": ([], {})}
 
@@ -294,3 +314,10 @@ class SSM(nn.Module):
         usual = vars(Method())
         changed = [f"{k}={x!r}" for k, x in vars(self.method).items() if x != usual[k]]
         return ", ".join([str(self.d_model), f"d_state={self.d_state}", *changed])
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """No autocast; devices such as meta have none."""
+    if device.type == "meta":
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -88,7 +88,7 @@ def rank(name: str, u: Tensor, shape: str) -> None:
 
 def finite(name: str, u: Tensor) -> None:
     """Refuse NaN and infinities, saying where the first one is; not where values may not decide."""
-    if traced():
+    if not values_known(u):
         return
     bad = ~torch.isfinite(u)
     if bool(bad.any()):
@@ -119,7 +119,7 @@ def sequence_lengths(
         )
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise TypeError(f"lengths must be integers, got {lengths.dtype}; use lengths.long()")
-    if not traced() and lengths.numel():
+    if values_known(lengths):
         low, high = int(lengths.min()), int(lengths.max())
         if low < 1 or high > length:
             raise ValueError(
@@ -129,10 +129,46 @@ def sequence_lengths(
     return lengths.long()
 
 
+def prefix_lengths(
+    mask: Tensor | None, lengths: Tensor | Sequence[int] | None, u: Tensor, towers: int = 1
+) -> Tensor | Sequence[int] | None:
+    """``lengths``, or those of a mask (batch, length), True up to the end of each sequence."""
+    if mask is None:
+        return lengths
+    if lengths is not None:
+        raise ValueError("lengths and mask say the same; give one of them")
+    shape = tuple(u.shape[: towers + 1]) if isinstance(u, Tensor) else None
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != shape:
+        found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        raise ValueError(
+            f"mask must be torch.bool {shape}, True where u is valid, got {found}; use mask.bool()"
+        )
+    if values_known(mask) and not bool(
+        mask[..., 0].all() & (mask[..., 1:] <= mask[..., :-1]).all()
+    ):
+        raise ValueError(
+            "mask must be True from the first sample of each sequence to its last and False after: "
+            "padding is on the right alone, without holes; move or leave out what is missing"
+        )
+    return mask.sum(-1)
+
+
+def values_known(x: Tensor) -> bool:
+    """Whether a check may look at values: not in a compiled graph, nor on the device meta."""
+    return not traced() and not x.is_meta and x.numel() > 0
+
+
 def sampling_rate(rate: float) -> None:
     number("rate", rate)
     if not (math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be a finite number above 0, got {rate!r}")
+
+
+def same_device(u: Tensor, parameter: Tensor) -> None:
+    if u.device != parameter.device:
+        raise ValueError(
+            f"u is on {u.device}, the module's parameters on {parameter.device}; move one of them"
+        )
 
 
 def causal(what: str, action: str, *, bidirectional: bool) -> None:
@@ -182,7 +218,7 @@ def tokens(name: str, u: Tensor, shape: str) -> None:
 
 
 def token_range(name: str, u: Tensor, vocabulary: int) -> None:
-    if not traced() and u.numel():
+    if values_known(u):
         low, high = int(u.min()), int(u.max())
         if low < 0 or high >= vocabulary:
             raise ValueError(

@@ -113,7 +113,7 @@ def softmax(
     normalizer = torch.expm1(torch.where(grows, -horizon, horizon))
     decaying = torch.where(grows, none, weights / normalizer)
     kernel = power_sum(decaying, torch.where(grows, still, log_A), length, pairs=pairs)
-    if not traced() and not bool(grows.any()):
+    if not traced() and not grows.is_meta and not bool(grows.any()):
         return kernel
     back = torch.where(grows, -log_A, still)  # one step back in time, a decay
     end = torch.where(grows, length * log_A - horizon, still)

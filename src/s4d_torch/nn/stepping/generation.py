@@ -90,6 +90,8 @@ def start_of(
     """How many sequences there are, and a prompt for each, (batch, length), if there is one."""
     if prompt is None:
         return 1 if batch_size is None else batch_size, None
+    if isinstance(prompt, Tensor) and prompt.is_meta:
+        raise ValueError("prompt is on the device meta and holds no symbols")
     given = torch.as_tensor(prompt, device=cast(Any, model).encoder.weight.device)
     if given.ndim not in (1, 2):
         raise ValueError(f"prompt must be (length,) or (batch, length), got {tuple(given.shape)}")

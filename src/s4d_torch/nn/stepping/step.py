@@ -46,6 +46,11 @@ class CompiledStep:
         validate.sampling_rate(rate)
         validate.causal("model", "step", bidirectional=model.method.bidirectional)
         assert isinstance(model, nn.Module)
+        if next(model.parameters()).is_meta:
+            raise ValueError(
+                "a model on the device meta has no weights to step with; use "
+                "model.to_empty(device='cpu') and load some"
+            )
         self.batch_size, self.rate = batch_size, rate
         self._model = cast(Model, deepcopy(model).eval().requires_grad_(False))
         weight = next(model.parameters())
