@@ -67,13 +67,16 @@ def as_read(dtype: torch.dtype, **given: tuple[Tensor, tuple[int, ...]]) -> list
 
     It reads and writes where the shapes that it is told of say, and looks at nothing else.
     """
+    read = []
     for name, (x, shape) in given.items():
-        if x.shape != shape or x.dtype != dtype or dtype not in READ or x.device.type != "cpu":
+        if x.shape != shape or x.dtype != dtype or dtype not in READ or not x.is_cpu:
             raise ValueError(
                 f"{name} must be {dtype} of shape {shape} on the CPU, "
                 f"got {x.dtype} of shape {tuple(x.shape)} on {x.device}"
             )
-    return [x.resolve_neg().contiguous() for x, _ in given.values()]
+        ready = x.is_contiguous() and not x.is_neg()
+        read.append(x if ready else x.resolve_neg().contiguous())
+    return read
 
 
 def share(

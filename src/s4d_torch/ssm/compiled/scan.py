@@ -101,12 +101,9 @@ def _as_read(
     batch, length, channels = u.shape
     size = drift.shape[-1]
     segments = -(-length // SEGMENT)
-    shapes = {
-        "start": (batch, channels, size),
-        "kept": (batch, channels, segments, size),
-        "grad_y": (batch, length, channels),
-        "grad_end": (batch, channels, size),
-    }
+    state = (batch, channels, size)
+    shapes = {"start": state, "kept": (batch, channels, segments, size)}
+    shapes |= {"grad_y": (batch, length, channels), "grad_end": state}
     read = as_read(
         u.dtype,
         u=(u, (batch, length, channels)),
