@@ -15,9 +15,24 @@ COUNT = 24_000
 BATCH = 300
 # how many cases of each entry there are in a hundred
 SHARES = {
-    **{"layer": 14, "model": 14, "step": 9, "stream": 12, "config": 6, "estimator": 1},
-    **{"csv": 6, "npz": 5, "npy": 4, "ts": 4, "wav": 4, "idx": 4, "cifar": 2},
-    **{"tar": 3, "zip": 3, "pretrained": 4, "run": 3, "snapshot": 2},
+    "layer": 14,
+    "model": 14,
+    "step": 9,
+    "stream": 12,
+    "config": 6,
+    "estimator": 1,
+    "csv": 6,
+    "npz": 5,
+    "npy": 4,
+    "ts": 4,
+    "wav": 4,
+    "idx": 4,
+    "cifar": 2,
+    "tar": 3,
+    "zip": 3,
+    "pretrained": 4,
+    "run": 3,
+    "snapshot": 2,
 }
 
 
