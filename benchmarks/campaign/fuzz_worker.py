@@ -39,8 +39,10 @@ def judge(error: BaseException) -> str:
         return "wrong answer"
     last = frames[-1]
     raised = linecache.getline(last.filename, last.lineno or 0).strip().startswith("raise")
+    # scikit-learn's checks of what an estimator is given are the ones its users know
+    raised_in = last in ours or "/sklearn/" in last.filename
     from_system = isinstance(error, OSError) and error.filename is not None and bool(str(error))
-    if isinstance(error, CLEAR) and (from_system or (last in ours and raised)):
+    if isinstance(error, CLEAR) and (from_system or (raised_in and raised)):
         return "clear error" if len(str(error)) >= 15 else "an error that says nothing"
     return "an error that is not ours"
 

@@ -1,12 +1,16 @@
 """Arrays in ``.npy`` and ``.npz`` files, read a few rows at a time and never unpickled."""
 
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -18,7 +22,10 @@ from s4d_torch.data.missing_values import Missing
 
 BLOCK_BYTES = 1 << 24
 LONGEST_HEADER = 10_000  # bytes; numpy's own limit, which it looks at after reading
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
+DAMAGED = (  # what zipfile, and numpy's reader of headers, make of bytes that are none of theirs
+    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, OverflowError),
+    *(SyntaxError, TokenError, TypeError, UnicodeError, struct.error),
+)
 HOW_TO_SAVE = (
     "save names as text, y=np.array(names, dtype=str), and sequences of many lengths as one array, "
     "X=np.concatenate(sequences), lengths=[len(s) for s in sequences]"
@@ -64,23 +71,33 @@ class StoredArray:
 
 def stored_arrays(file: Path) -> dict[str, StoredArray]:
     """The arrays of a file by name; the one of an ``.npy`` file is named as the file."""
+    if file.suffix.lower() == ".npy":
+        with file.open("rb") as stream:
+            return {file.stem: _described(file, file.stem, stream)}
+    blocks = {}
+    with _damage(f"{file} is damaged or no {file.suffix} file"), zipfile.ZipFile(file) as archive:
+        members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
+        _refuse_bomb(file, sum(member.file_size for member in members))
+        for member in members:
+            with archive.open(member) as stream:
+                name = member.filename.removesuffix(".npy")
+                blocks[name] = _described(file, name, stream)
+            if blocks[name].nbytes > member.file_size and not blocks[name].dtype.hasobject:
+                raise ValueError(f"{blocks[name]} but ends before its last row")
+    return blocks
+
+
+@contextmanager
+def _damage(what: str) -> Iterator[None]:
+    """In here, what goes wrong is the file's fault, unless the system cannot read it."""
     try:
-        if file.suffix.lower() == ".npy":
-            with file.open("rb") as stream:
-                return {file.stem: _described(file, file.stem, stream)}
-        blocks = {}
-        with zipfile.ZipFile(file) as archive:
-            members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
-            _refuse_bomb(file, sum(member.file_size for member in members))
-            for member in members:
-                with archive.open(member) as stream:
-                    name = member.filename.removesuffix(".npy")
-                    blocks[name] = _described(file, name, stream)
-                if blocks[name].nbytes > member.file_size and not blocks[name].dtype.hasobject:
-                    raise ValueError(f"{blocks[name]} but ends before its last row")
-        return blocks
+        yield
     except DAMAGED as error:
-        raise ValueError(f"{file} is damaged or no {file.suffix} file: {error}") from error
+        raise ValueError(f"{what}: {error}") from error
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise ValueError(f"{what}: {error}") from error
 
 
 def _refuse_bomb(file: Path, unpacked: int) -> None:
@@ -95,10 +112,14 @@ def _refuse_bomb(file: Path, unpacked: int) -> None:
 
 
 def _described(file: Path, name: str, stream: IO[bytes]) -> StoredArray:
+    what = f"{file}: {name} is damaged or no array"
     try:
-        shape, fortran, dtype = _header(stream)
+        with _damage(what):
+            shape, fortran, dtype = _header(stream)
     except ValueError as error:
-        raise ValueError(f"{file}: {name} is damaged or no array: {error}") from error
+        raise error if str(error).startswith(what) else ValueError(f"{what}: {error}") from error
+    if any(size < 0 for size in shape):
+        raise ValueError(f"{what}: its shape is {shape}")
     return StoredArray(file, name, shape, dtype, not fortran or len(shape) < 2)
 
 
@@ -136,10 +157,11 @@ def read_blocks(stored: StoredArray) -> Iterator[Array]:
         return
     mapped: Literal["r"] | None = "r" if stored.file.suffix.lower() == ".npy" else None
     try:
-        loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
+        with _damage(str(stored)):
+            loaded = np.load(stored.file, mmap_mode=mapped, allow_pickle=False)
+            array = loaded if mapped else loaded[stored.name]
     except ValueError as error:
         raise ValueError(f"{stored} but cannot be read: {error}") from error
-    array = loaded if mapped else loaded[stored.name]
     for start in range(0, stored.shape[0], together):
         yield np.asarray(array[start : start + together])
 
@@ -149,10 +171,8 @@ def _streamed(stored: StoredArray, row: int, together: int) -> Iterator[Array]:
         _header(stream)
         for start in range(0, stored.shape[0], together):
             rows = min(together, stored.shape[0] - start)
-            try:
+            with _damage(f"{stored.file}: {stored.name} is damaged"):
                 content = stream.read(rows * row)
-            except DAMAGED as error:
-                raise ValueError(f"{stored.file}: {stored.name} is damaged: {error}") from error
             if len(content) < rows * row:
                 raise ValueError(f"{stored} but ends before its last row")
             yield np.frombuffer(content, stored.dtype).reshape(rows, *stored.shape[1:])
