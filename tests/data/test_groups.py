@@ -90,7 +90,7 @@ def test_a_column_of_a_long_table(tmp_path: Path) -> None:
         ValueError, match=r"t\.csv:3: case 'c0' has the group 's1' here, but 's0' in"
     ):
         load(file, groups="speaker")
-    with pytest.raises(ValueError, match="there is no column 'speeker', did you mean|no column"):
+    with pytest.raises(ValueError, match=r"there is no column 'speeker', did you mean|no column"):
         load(file, groups="speeker")
     with pytest.raises(
         ValueError, match=r"the groups \(column 'label'\) are the case, the time or"
@@ -140,8 +140,12 @@ def test_an_array_beside_the_others(tmp_path: Path) -> None:
     for test, told in ((np.arange(10) // 4 + 50, ""), (np.arange(10), "has cases in train and in")):
         np.savez(
             tmp_path / "b.npz",
-            X_train=X[:30], y_train=y[:30], X_test=X[30:], y_test=y[30:],
-            p_train=np.arange(30) // 4, p_test=test,
+            X_train=X[:30],
+            y_train=y[:30],
+            X_test=X[30:],
+            y_test=y[30:],
+            p_train=np.arange(30) // 4,
+            p_test=test,
         )
         if not told:
             assert groups_of(load(tmp_path / "b.npz", groups="p"))[2] == {"50", "51", "52"}
