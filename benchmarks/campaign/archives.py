@@ -25,7 +25,7 @@ from s4d_torch.data.files.archive import ArchiveError, extract
 
 COUNT = 60
 
-PATHS = ("../x", "/tmp/x", "a/../../x", "..\\x", "C:\\x", "C:x", "//x", "a/./../../x", "..", "")
+PATHS = ("../x", "/x", "a/../../x", "..\\x", "C:\\x", "C:x", "//x", "a/./../../x", "..", "")
 LINKS = ("/etc/passwd", "../../x", "..", ".", "missing", "/", "a/../..", "self")
 
 
@@ -116,7 +116,7 @@ def cases() -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     yield (
         "a link, then a path through it",
         ".tar",
-        lambda: tar(special("d", tarfile.SYMTYPE, "/tmp"), ("d/evil", b"evil")),
+        lambda: tar(special("d", tarfile.SYMTYPE, "/var"), ("d/evil", b"evil")),
     )
     yield (
         "links in a circle",

@@ -265,6 +265,7 @@ def test_models_that_cannot_stream_are_refused() -> None:
         (torch.zeros(5), r"must be \(length, 3\), got \(5,\)"),
         (torch.zeros(5, 2), r"d_input=3, got \(1, 5, 2\)"),
         (torch.zeros(5, 3, dtype=torch.float64), r"u is torch.float64"),
+        (torch.zeros(5, 3).to_sparse(), r"the chunk must be dense, got torch.sparse_coo"),
         (np.zeros((5, 3), np.int16), r"must be real floating point, got torch.int16"),
         ([["a", "b", "c"]], "a chunk must hold numbers, got list"),
         (torch.full((5, 3), torch.nan), "sample 0 of the chunk, channel 0, is nan, and 15 of its"),
