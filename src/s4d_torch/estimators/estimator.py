@@ -22,6 +22,7 @@ from s4d_torch.estimators.panel import (
     Units,
     fill_missing,
     is_list_of_series,
+    plain,
     read_array,
     read_list,
 )
@@ -81,7 +82,7 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
         goes_on = bool(self.warm_start) and hasattr(self, "model_")
         panel = self._read(X, reset=not goes_on)
         check_consistent_length(panel.cases, y)
-        targets, outputs = self._targets(y, goes_on)
+        targets, outputs = self._targets(plain("y", y), goes_on)
         if not goes_on:
             self.n_channels_in_ = panel.channels
             self.units_ = Units.of(panel) if self.standardize else Units.none(panel.channels)

@@ -86,11 +86,20 @@ def is_list_of_series(X: Any) -> bool:
     return isinstance(X, list | tuple) and any(len(getattr(case, "shape", ())) for case in X)
 
 
+def plain(name: str, values: Any) -> Any:
+    """A tensor as the array that it holds, whatever autograd and its layout say; others as is."""
+    if not isinstance(values, Tensor):
+        return values
+    validate.dense(name, values)
+    if values.is_meta:
+        raise TypeError(f"{name} is a tensor on the device meta, which holds no numbers")
+    return values.detach().resolve_neg().cpu().numpy()
+
+
 def read_array(X: Any) -> Array:
     """An array (cases, time) or (cases, channels, time) of finite or missing numbers."""
-    X = X.detach() if isinstance(X, Tensor) else X
     values: Array = check_array(
-        X, dtype="numeric", allow_nd=True, ensure_all_finite=False, input_name="X"
+        plain("X", X), dtype="numeric", allow_nd=True, ensure_all_finite=False, input_name="X"
     )
     if values.ndim > 3:
         raise ValueError(f"X has {values.ndim} dimensions, shape {values.shape}; expected {FORMS}")
