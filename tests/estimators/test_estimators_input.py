@@ -51,6 +51,11 @@ def test_tensors_without_numbers_are_named(tensor: torch.Tensor, message: str) -
         S4DRegressor(**TINY).fit(X, tensor)
 
 
+def test_a_random_state_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match="random_state must be None, a RandomState or a number"):
+        S4DClassifier(**{**TINY, "random_state": -1}).fit(X, Y)
+
+
 # ---- what is refused --------------------------------------------------------------------------
 
 
