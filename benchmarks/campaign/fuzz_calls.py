@@ -46,7 +46,7 @@ def some(chance: random.Random, choices: dict[str, list[Any]], odd: float = 0.1)
 
 def size(chance: random.Random, usual: tuple[int, ...]) -> Any:
     """Now and then no size at all; one that needs all memory is refused by torch, in its words."""
-    odd = [x for x in ODD if x not in (2**31, 1e300)]
+    odd = [x for x in ODD if type(x) not in (int, float) or abs(x) < 2**31]
     return chance.choice(odd) if chance.random() < 0.03 else chance.choice(usual)
 
 
@@ -106,14 +106,19 @@ def assert_finite(y: Any, what: str) -> None:
         assert bool(y.detach().isfinite().all()), f"{what} is not finite"
 
 
-def assert_near(y: Tensor, wanted: Tensor, what: str, dtype: torch.dtype | None = None) -> None:
-    """As near as ``dtype`` allows, by default that of the tensors."""
+def assert_near(
+    y: Tensor, wanted: Tensor, what: str, dtype: torch.dtype | None = None, least: float = 1e-20
+) -> None:
+    """As near as ``dtype`` allows, by default that of the tensors.
+
+    ``least`` is the scale of what small outputs are the difference of.
+    """
     assert y.shape == wanted.shape, f"{what}: {tuple(y.shape)} instead of {tuple(wanted.shape)}"
     if y.is_meta or not bool(wanted.isfinite().all()):  # as NaN that was pushed before
         return
     scale = float(wanted.detach().abs().max()) if wanted.numel() else 1.0
     far = float((y.detach() - wanted.detach()).abs().max()) if y.numel() else 0.0
-    allowed = TOLERANCE.get(dtype or wanted.dtype, 1e-2) * max(scale, 1e-20)
+    allowed = TOLERANCE.get(dtype or wanted.dtype, 1e-2) * max(scale, least)
     assert far <= allowed, f"{what} is off by {far:.2g} of {scale:.2g}"
 
 
@@ -222,7 +227,7 @@ def model(chance: random.Random, folder: Path) -> None:
     state = made.initial_state(batch)
     for t in range(length):
         y_t, state = made.step(u[:, t], state, rate=rate)
-    assert_near(y_t, y[:, -1] if made.pooling == "none" else y, "the last step")
+    assert_near(y_t, y[:, -1] if made.pooling == "none" else y, "the last step", least=0.01)
 
 
 @torch.no_grad()
@@ -259,7 +264,7 @@ def step(chance: random.Random, folder: Path) -> None:
         y = compiled.push(u)
         expected, state = made.step(u, state, rate=compiled.rate)
         if usable(u):
-            assert_near(y, expected, "the compiled step")
+            assert_near(y, expected, "the compiled step", least=0.01)
 
 
 @functools.cache
@@ -299,7 +304,7 @@ def stream(chance: random.Random, folder: Path) -> None:
     if taken:
         wanted = made(torch.cat(taken)[None])[0][0]
         found = torch.cat(answers) if made.pooling == "none" else answers[-1]
-        assert_near(found, wanted, "the stream")
+        assert_near(found, wanted, "the stream", least=0.01)
     if error is not None:
         raise error
 
