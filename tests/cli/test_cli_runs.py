@@ -14,8 +14,8 @@ import torch
 from s4d_torch.cli import main
 from s4d_torch.cli.train import Train
 from s4d_torch.training import Run, default_config
-from s4d_torch.training.metrics import accuracy_interval
 from s4d_torch.training.reports.compare import seed_spread
+from s4d_torch.training.reports.intervals import wilson
 from s4d_torch.training.run import default_folder
 from s4d_torch.training.saved.listing import list_runs
 
@@ -281,7 +281,7 @@ def test_runs_are_compared(some_runs: list[Path], capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert re.search(r"training.seed +0 +1", shown)
     assert "training.epochs" not in shown
-    low, high = accuracy_interval(Run.load(names[0]).summary["test"]["accuracy"], 12)
+    low, high = wilson(round(12 * Run.load(names[0]).summary["test"]["accuracy"]), 12)
     assert f"({low:.2%} to {high:.2%})" in shown
     drawn = Path("pictures/curves.svg").read_text()
     assert drawn.count("<svg") == 1
@@ -308,9 +308,9 @@ def test_without_matplotlib_the_extra_is_named(
 
 def test_the_interval_of_an_accuracy() -> None:
     """Wilson's, to three digits from a table."""
-    assert accuracy_interval(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert accuracy_interval(1.0, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
-    assert accuracy_interval(0.0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert wilson(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
 
 
 def test_tensorboard_has_the_options_and_the_test_scores(waves: Path) -> None:

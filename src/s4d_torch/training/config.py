@@ -223,6 +223,10 @@ class Config:
         """A config as :meth:`to_json` gave it."""
         task = TASKS[described["task"]]
         parts = {"data": task.options, **PARTS}
+        for part in ("model", "optimizer", "training"):  # a default would be another config
+            needed = [f.name for f in fields(PARTS[part]) if (part, f.name) not in LATER]
+            if missing := [name for name in needed if name not in described[part]]:
+                raise ValueError(f"{part} has no {', '.join(missing)}")
         made = {name: _from_json(kind, described[name]) for name, kind in parts.items()}
         return Config(task.name, **made)
 

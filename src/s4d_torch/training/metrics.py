@@ -52,15 +52,6 @@ def accuracy(scores: Tensor, classes: Tensor) -> float:
     return (scores.argmax(-1) == classes).double().mean().item()
 
 
-def accuracy_interval(accuracy: float, cases: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of an accuracy that was measured on so many cases."""
-    z2 = 1.959964**2
-    middle = (accuracy + z2 / (2 * cases)) / (1 + z2 / cases)
-    spread = math.sqrt(z2 / cases * (accuracy * (1 - accuracy) + z2 / (4 * cases)))
-    half = spread / (1 + z2 / cases)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 @_metric("f1", "classification", higher_is_better=True)
 def f1(scores: Tensor, classes: Tensor) -> float:
     """F1 of each class that occurs in targets or predictions, averaged (macro)."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from s4d_torch.training.metrics import METRICS as SCORES
-from s4d_torch.training.metrics import accuracy_interval
+from s4d_torch.training.reports.intervals import wilson
 from s4d_torch.training.saved.run_folder import (
     BEST,
     CONFIG,
@@ -119,12 +119,13 @@ def _read(folder: Path, when: datetime) -> RunRecord:
 
 def _interval(summary: Mapping[str, Any]) -> tuple[float, float] | None:
     """Of the score that judges the run; only that of an accuracy follows from the score alone."""
-    if isinstance(known := summary.get("interval"), list) and len(known) == 2:
-        return float(known[0]), float(known[1])
     metric, cases = summary["metric"], summary.get("test_cases")
+    if metric in (known := summary.get("test_intervals") or {}):
+        low, high = known[metric]
+        return float(low), float(high)
     if metric != "accuracy" or not cases:
         return None
-    return accuracy_interval(summary["test"][metric], cases)
+    return wilson(round(summary["test"][metric] * cases), cases)
 
 
 def _folders(root: Path) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from s4d_torch.training.option_types import check_types
 
 REMEDY = "put back a copy of it, or train again in another folder"
 SEAL = "sha256"  # of all other entries
+UNITS = ("input_shift", "input_scale", "target_shift", "target_scale")
 NEEDED = ("metric", "test", "validation", "best_epoch", "steps", "seconds")  # of a summary
 WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
@@ -52,6 +53,8 @@ def read_signature(path: Path) -> Signature:
         digest = content.pop(SEAL, None)  # earlier releases wrote none
         if digest not in (None, _digest(content)):
             raise ValueError("it does not match its checksum")
+        if missing := [name for name in UNITS if name not in content]:  # no default would fit
+            raise ValueError(f"no {', '.join(missing)}")
         signature = signature_from(content)
         check_types(signature)
         for name in ("features", "outputs", "length", "towers"):
