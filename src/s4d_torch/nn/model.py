@@ -254,9 +254,10 @@ class SequenceModel(Pretrained):
                 "start with initial_state(batch_size)"
             )
         samples, device = state.samples, self.encoder.weight.device
-        if isinstance(samples, Tensor) and samples.ndim == 1 and len(samples) != batch:
+        # len(samples) would fix it in an export
+        if isinstance(samples, Tensor) and samples.ndim == 1 and samples.shape[0] != batch:
             raise ValueError(
-                f"state is for {len(samples)} sequences, the input holds {batch}; "
+                f"state is for {samples.shape[0]} sequences, the input holds {batch}; "
                 "start with initial_state(batch_size)"
             )
         shape, dtype = (batch, self.d_model, self.config["d_state"]), double_dtype(device)

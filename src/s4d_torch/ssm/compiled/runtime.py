@@ -111,7 +111,8 @@ def first_call(what: str, call: Callable[[], object], functions: Sequence[Any]) 
     call()
     if compiled() > before:  # a warning, which is seen unless it is turned off
         seconds = time.perf_counter() - began
-        kept = all(getattr(function._cache, "kept", False) for function in functions)
+        caches = [getattr(function, "_cache", None) for function in functions]
+        kept = all(getattr(each, "kept", False) for each in caches)
         note = "kept on disk" if kept else "not kept"
         LOG.warning("s4d_torch: compiled %s in %.1f s (%s)", what, seconds, note)
 
