@@ -367,7 +367,7 @@ def take_through(own: OwnData, data: Path, place: Path) -> dict[str, Any]:
         "new cases": len(made.truth),
         "new files": len(new_files),
         "seconds": round(seconds, 1),
-        "epochs": json.loads((run / "run.json").read_text())["config"]["training"]["epochs"],
+        "epochs": json.loads((run / "run.json").read_text())["training"]["epochs"],
         "warnings": warned,
     }
     if made.stream is not None:
@@ -427,7 +427,7 @@ def main() -> int:
             parser.error(f"{place} is there already; remove it, or name another --out")
         try:
             facts.append(take_through(own, options.data_dir, place))
-        except (FailedError, OSError) as error:
+        except (FailedError, OSError, LookupError) as error:
             facts.append({"set": own.name, "form": own.form, "failed": str(error)})
         print(json.dumps(facts[-1]), file=sys.stderr, flush=True)
     (options.out / "own-data.json").write_text(json.dumps(facts, indent=1) + "\n")
