@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from s4d_torch import SequenceModel, Stream
 from s4d_torch.deploy.stream.live import NEVER, push_seconds, sample_chunk
-from s4d_torch.deploy.stream.runner import usual_crossover
+from s4d_torch.deploy.stream.runner import Runner
 
 LENGTHS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096)
 SIZES = (  # method, layers, d_model, d_state
@@ -22,7 +22,7 @@ def table(repeats: int = 15) -> Iterator[str]:
     for method, layers, width, size in SIZES:
         options = {"d_state": size, "norm": "batch", "method": method}
         model = SequenceModel(1, 10, width, layers, **options)  # type: ignore[arg-type]
-        rule = usual_crossover(model)
+        rule = Runner(model).enough
         for name, crossover in (("steps", NEVER), ("sequence", 1)):
             stream = Stream(model, crossover=crossover)
             found = [push_seconds(stream, sample_chunk(model, n), repeats) / n for n in LENGTHS]

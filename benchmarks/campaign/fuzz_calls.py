@@ -45,7 +45,9 @@ def some(chance: random.Random, choices: dict[str, list[Any]], odd: float = 0.1)
 
 
 def size(chance: random.Random, usual: tuple[int, ...]) -> Any:
-    return chance.choice(ODD) if chance.random() < 0.03 else chance.choice(usual)
+    """Now and then no size at all; one that needs all memory is refused by torch, in its words."""
+    odd = [x for x in ODD if x not in (2**31, 1e300)]
+    return chance.choice(odd) if chance.random() < 0.03 else chance.choice(usual)
 
 
 def signal(chance: random.Random, *shape: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -104,13 +106,14 @@ def assert_finite(y: Any, what: str) -> None:
         assert bool(y.detach().isfinite().all()), f"{what} is not finite"
 
 
-def assert_near(y: Tensor, wanted: Tensor, what: str) -> None:
+def assert_near(y: Tensor, wanted: Tensor, what: str, dtype: torch.dtype | None = None) -> None:
+    """As near as ``dtype`` allows, by default that of the tensors."""
     assert y.shape == wanted.shape, f"{what}: {tuple(y.shape)} instead of {tuple(wanted.shape)}"
     if y.is_meta or not bool(wanted.isfinite().all()):  # as NaN that was pushed before
         return
     scale = float(wanted.detach().abs().max()) if wanted.numel() else 1.0
     far = float((y.detach() - wanted.detach()).abs().max()) if y.numel() else 0.0
-    allowed = TOLERANCE.get(wanted.dtype, 1e-2) * max(scale, 1e-20)
+    allowed = TOLERANCE.get(dtype or wanted.dtype, 1e-2) * max(scale, 1e-20)
     assert far <= allowed, f"{what} is off by {far:.2g} of {scale:.2g}"
 
 
@@ -163,12 +166,8 @@ def layer(chance: random.Random, folder: Path) -> None:
     clean = u.detach().clone().contiguous()
     wanted, last = plain(clean, state, lengths=lengths, rate=rate)
     assert_near(y, wanted, "the output")
-    if end is not None and last is not None:
-        assert_near(
-            torch.view_as_real(end) if end.is_complex() else end,
-            torch.view_as_real(last) if last.is_complex() else last,
-            "the state",
-        )
+    if end is not None and last is not None:  # kept in float64, computed as the input is
+        assert_near(end, last, "the state", dtype)
 
 
 MODEL: dict[str, list[Any]] = {

@@ -15,7 +15,8 @@ def run(count: int, seed: int, workers: int) -> Figures:
             python(str(HERE / "threads_worker.py"), kind, str(seed), str(calls)),
             capture_output=True,
             text=True,
-            env=environment(OMP_NUM_THREADS="2"),
+            # torch's own threads do not survive a fork, with or without this package
+            env=environment(OMP_NUM_THREADS="1" if kind == "fork" else "2"),
             timeout=900,
         )
         if done.returncode:

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+# Escape sequences, which a terminal obeys; marks that turn letters round; halves of letters, which
+# no file takes. Labels and names of files may hold them, and they may come from anywhere.
+HIDDEN = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F))
+HIDDEN += (*range(0x2066, 0x206A), *range(0xD800, 0xE000))
+ESCAPES = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in HIDDEN}
+
 LINES_EVERY = 10.0
 """seconds between lines of progress, where there is no terminal"""
 
@@ -68,7 +74,7 @@ class Meter:
 class _Bar(Meter):
     def __init__(self, name: str, total: int | None, in_bytes: bool, bars: Any) -> None:
         super().__init__(name, total, in_bytes)
-        self.bars, self.task = bars, bars.add_task(name, total=total)
+        self.bars, self.task = bars, bars.add_task(visible(name), total=total)
 
     def say(self, text: str) -> None:
         say(self.bars.console, f"{self.name}: {text}")
@@ -101,13 +107,18 @@ def progress(
 
 def note(text: str) -> None:
     """A line on the standard error stream, for what takes its time."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()
 
 
 def say(console: "Console", text: str) -> None:
     """A line as it is: no colours for numbers, no breaks within a path."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def visible(text: str) -> str:
+    """What a terminal would obey, or not show, as ``\\x1b``; lines and tabs stay."""
+    return text.translate(ESCAPES)
 
 
 def clock(seconds: float) -> str:

@@ -82,6 +82,8 @@ class Registry(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         try:
             return self._entries[name]
+        except TypeError:  # a list, which no dictionary takes
+            raise TypeError(f"{self.kind} must be a name, got {name!r}") from None
         except KeyError:
             raise UnknownNameError(unknown(self.kind, name, self)) from None
 

@@ -22,11 +22,11 @@ from s4d_torch.bench import (
     Stopwatch,
     contenders,
     fresh_process,
+    goals,
     machine,
     models,
     plot,
     report,
-    targets,
     threads,
 )
 from s4d_torch.bench.contenders import (
@@ -214,13 +214,13 @@ def test_import_in_a_new_process_takes_some_time() -> None:
 # ---- targets ----------------------------------------------------------------------------------
 
 
-def verdict(records: list[Measurement], start: str) -> targets.TargetResult:
-    (found,) = [v for v in targets.judge(records, 128) if v.name.startswith(start)]
+def verdict(records: list[Measurement], start: str) -> goals.TargetResult:
+    (found,) = [v for v in goals.judge(records, 128) if v.name.startswith(start)]
     return found
 
 
 def test_both_forms_of_the_listing_are_judged() -> None:
-    def measured(form: str, ours: float) -> targets.TargetResult:
+    def measured(form: str, ours: float) -> goals.TargetResult:
         times = {OURS: ours, POWERS: 9.0, EXPONENTIALS: 3.0}
         records = [Measurement("kernel", name, BACKWARD, 1, 1024, t) for name, t in times.items()]
         return verdict(records, f"kernel forward+backward, L=1024: paper's listing, {form}")
@@ -259,7 +259,7 @@ def test_growth_and_memory_are_bounded_from_above() -> None:
 
 
 def test_nothing_measured_is_said() -> None:
-    assert {v.met for v in targets.judge([], 128)} == {"not measured"}
+    assert {v.met for v in goals.judge([], 128)} == {"not measured"}
 
 
 def test_the_sizes_measured_by_default_serve_every_target() -> None:
@@ -287,7 +287,7 @@ def test_the_sizes_measured_by_default_serve_every_target() -> None:
         Measurement("loading", f"digits: {what}", "training step", 32, 64, 1.0)
         for what in ("read", "step")
     ]
-    assert [v.name for v in targets.judge(records, 128) if v.met == "not measured"] == []
+    assert [v.name for v in goals.judge(records, 128) if v.met == "not measured"] == []
 
 
 def test_other_lengths_and_batches_replace_those_of_a_work() -> None:

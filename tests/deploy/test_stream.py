@@ -13,7 +13,7 @@ from torch import Tensor
 
 from s4d_torch import S4D, SequenceModel
 from s4d_torch.deploy import Stream, Streams
-from s4d_torch.deploy.stream import crossover_of
+from s4d_torch.deploy.stream import crossover_of, snapshots
 from s4d_torch.deploy.stream import live as stream_module
 from s4d_torch.deploy.stream import runner as runner
 from s4d_torch.nn.baselines import RecurrentModel
@@ -265,6 +265,7 @@ def test_models_that_cannot_stream_are_refused() -> None:
         (torch.zeros(5), r"must be \(length, 3\), got \(5,\)"),
         (torch.zeros(5, 2), r"d_input=3, got \(1, 5, 2\)"),
         (torch.zeros(5, 3, dtype=torch.float64), r"u is torch.float64"),
+        (torch.zeros(5, 3).to_sparse(), r"the chunk must be dense, got torch.sparse_coo"),
         (np.zeros((5, 3), np.int16), r"must be real floating point, got torch.int16"),
         ([["a", "b", "c"]], "a chunk must hold numbers, got list"),
         (torch.full((5, 3), torch.nan), "sample 0 of the chunk, channel 0, is nan, and 15 of its"),
@@ -491,11 +492,28 @@ def test_snapshots_of_other_models_are_refused(tmp_path: Path) -> None:
 
 
 def _rewrite(file: Path, change: Callable[[dict[str, str], dict[str, Tensor]], None]) -> None:
+    """Change a snapshot, with the digest of one that was written so."""
     with safe_open(file, "pt") as old:
         metadata = dict(old.metadata())
         tensors = {name: old.get_tensor(name) for name in old.keys()}  # noqa: SIM118
     change(metadata, tensors)
+    ordered = dict(sorted(tensors.items()))
+    metadata["sha256"] = snapshots._digest(ordered, metadata.get("description", ""))
     save_file(tensors, file, metadata)
+
+
+def test_a_flipped_bit_of_a_snapshot_is_found(tmp_path: Path) -> None:
+    stream = Stream(model_of())
+    stream.push(samples(model_of(), 5))
+    stream.snapshot(tmp_path / "file")
+    content = (tmp_path / "file").read_bytes()
+    for at in (*range(len(content) - 400, len(content), 37), 900):
+        flipped = bytearray(content)
+        flipped[at] ^= 1
+        (tmp_path / "file").write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"'.*file' is"):
+            stream.restore(tmp_path / "file")
+    assert stream.samples == 5
 
 
 def test_damaged_snapshots_are_refused(tmp_path: Path) -> None:
@@ -509,7 +527,7 @@ def test_damaged_snapshots_are_refused(tmp_path: Path) -> None:
             stream.restore(tmp_path / "file")
 
     refused("not the snapshot of a stream: its format is 'pt'", lambda m, _: m.update(format="pt"))
-    refused("has version '2'.*reads 1", lambda m, _: m.update(version="2"))
+    refused("has version '1'.*reads 2", lambda m, _: m.update(version="1"))
     refused("does not say whose", lambda m, _: m.pop("description") and None)
     refused("layer.1 is missing", lambda _, x: x.pop("layer.1") is None or None)
     refused(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from s4d_torch.estimators import S4DClassifier, S4DRegressor
 from s4d_torch.estimators.panel import Panel, fill_missing
@@ -23,6 +24,13 @@ TINY: dict[str, Any] = {
 }
 X = np.random.default_rng(0).normal(size=(12, 2, 9))
 Y = np.arange(12) % 3
+
+
+def test_a_tensor_that_is_differentiated_is_data() -> None:
+    """scikit-learn would ask NumPy for it, which refuses."""
+    tensor = torch.from_numpy(X).requires_grad_()
+    found = S4DClassifier(**TINY).fit(tensor, Y).predict(tensor)
+    assert list(found) == list(S4DClassifier(**TINY).fit(X, Y).predict(X))
 
 
 # ---- what is refused --------------------------------------------------------------------------

@@ -122,6 +122,21 @@ def test_input_that_is_no_tensor(u: Any) -> None:
         model()(u)
 
 
+def test_sparse_input_is_named() -> None:
+    u = torch.zeros(2, 5, 4).to_sparse()
+    with pytest.raises(TypeError, match=r"u must be dense, got torch\.sparse_coo; use to_dense"):
+        S4D(4)(u)
+    with pytest.raises(TypeError, match="must be dense"):
+        SequenceModel(4, 3, 4, 1).compile_step(2).push(torch.zeros(2, 4).to_sparse())
+    with pytest.raises(TypeError, match="must be dense"):
+        SequenceModel(4, 3, 4, 1, encoder="embedding")(torch.ones(2, 5).long().to_sparse())
+
+
+def test_a_choice_that_is_no_name() -> None:
+    with pytest.raises(TypeError, match=r"must be a name, got \[1\]"):
+        S4D(4, discretization=[1])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("make", [S4D, S4, DSS])
 def test_length_1_works(make: type[Layer]) -> None:
     module = make(D_MODEL, D_STATE)

@@ -131,3 +131,22 @@ def test_an_estimator_with_weights_that_are_not_finite_is_refused() -> None:
     for answer in (model.predict, model.predict_proba):
         with pytest.raises(ValueError, match="answers to 12 of 12 sequences are not finite"):
             answer(X)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": None}, "a config needs task, got data, model"),
+        ({"optimizer": None}, "a config needs optimizer"),
+        ({"model": 3}, "model must hold options by name, got 3"),
+        ({"data": ["x"]}, r"data must hold options by name, got \['x'\]"),
+    ],
+    ids=str,
+)
+def test_a_config_that_lacks_a_part_says_which(change: dict[str, Any], message: str) -> None:
+    described = default_config("digits").to_json()
+    for name, value in change.items():
+        described.pop(name)
+        described |= {} if value is None else {name: value}
+    with pytest.raises((ValueError, TypeError), match=message):
+        Config.from_json(described)

@@ -337,7 +337,9 @@ class Watched(Dataset):
 def watched(**options: Any) -> Watched:
     data = small_data()
     started = threading.Semaphore(0)
-    return Watched(data.train, data.validation, data.test, data.signature, started, **options)
+    return Watched(
+        data.train, data.validation, data.test, data.signature, started=started, **options
+    )
 
 
 def test_the_next_batch_is_read_while_this_one_is_computed() -> None:

@@ -10,11 +10,12 @@ from operator import or_
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from s4d_torch._interruption import command_begins
+from s4d_torch._progress import visible
 from s4d_torch._registry import unknown
 from s4d_torch._version import __version__
+from s4d_torch.cli.common.display import VisibleConsole
 from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process
 from s4d_torch.training import DivergenceError, Interrupted
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             command = _parse(given)
             command_begins()
-            command.run(Console(quiet=not is_first_process()))
+            command.run(VisibleConsole(quiet=not is_first_process()))
         except SystemExit as stop:  # --help, or misuse that has been explained
             return int(stop.code or 0)
         except UsageError as error:
@@ -82,13 +83,13 @@ def _command(name: str) -> Any:
 def _complain(error: BaseException, code: int, *, by_all: bool = True) -> int:
     """Say what is wrong; of what all processes find, only the first one speaks."""
     if is_first_process():
-        print(f"s4d: {error}", file=sys.stderr)
+        print(visible(f"s4d: {error}"), file=sys.stderr)
     elif by_all:
-        print(f"s4d, process {os.environ['RANK']}: {error}", file=sys.stderr)
+        print(visible(f"s4d, process {os.environ['RANK']}: {error}"), file=sys.stderr)
     return code
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning is for the user, who does not want the line of code it comes from."""
     if is_first_process():
-        print(f"s4d: {message}", file=sys.stderr)
+        print(visible(f"s4d: {message}"), file=sys.stderr)

@@ -8,6 +8,7 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._files import write_atomically
+from s4d_torch._progress import visible
 from s4d_torch.cli.common.display import say
 from s4d_torch.cli.common.options import Switch, shown
 from s4d_torch.cli.common.parsing import UsageError, misuse
@@ -42,5 +43,5 @@ class Explore:
             text = as_strict_json(found) + "\n" if found and self.json else explore_page(found)
         out = self.out or Path("explore.json" if self.json else "explore.html")
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically({out: text.encode()})
+        write_atomically({out: visible(text).encode()})
         say(console, f"wrote {out}")

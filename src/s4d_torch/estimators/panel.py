@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_array
+from torch import Tensor
 
 from s4d_torch.data.dataset import Array, Sequences
 from s4d_torch.data.missing_values import Missing, interpolate, unusable
@@ -87,6 +88,7 @@ def is_list_of_series(X: Any) -> bool:
 
 def read_array(X: Any) -> Array:
     """An array (cases, time) or (cases, channels, time) of finite or missing numbers."""
+    X = X.detach() if isinstance(X, Tensor) else X
     values: Array = check_array(
         X, dtype="numeric", allow_nd=True, ensure_all_finite=False, input_name="X"
     )

@@ -53,6 +53,7 @@ def signal(name: str, u: Tensor, shape: str, features: int, dtype: torch.dtype) 
     """A real float tensor of the shape written in words, e.g. ``(batch, length, d_model)``."""
     if not isinstance(u, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor {shape}, got {type(u).__name__}")
+    dense(name, u)
     if not u.is_floating_point():
         remedy = f"torch.view_as_real({name})" if u.is_complex() else f"{name}.to({dtype})"
         raise TypeError(f"{name} must be real floating point, got {u.dtype}; use {remedy}")
@@ -69,6 +70,11 @@ def signal(name: str, u: Tensor, shape: str, features: int, dtype: torch.dtype) 
             f"{name} must be {shape} with {shape.rsplit(',')[-1].strip(' )')}={features}, "
             f"got {tuple(u.shape)}"
         )
+
+
+def dense(name: str, u: Tensor) -> None:
+    if u.layout != torch.strided:
+        raise TypeError(f"{name} must be dense, got {u.layout}; use to_dense()")
 
 
 def rank(name: str, u: Tensor, shape: str) -> None:
@@ -212,6 +218,7 @@ def tokens(name: str, u: Tensor, shape: str) -> None:
     """An integer tensor of the shape written in words."""
     if not isinstance(u, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor {shape} of tokens, got {type(u).__name__}")
+    dense(name, u)
     if u.is_floating_point() or u.is_complex() or u.dtype == torch.bool:
         raise TypeError(f"{name} must hold integer tokens, got {u.dtype}; use {name}.long()")
     rank(name, u, shape)

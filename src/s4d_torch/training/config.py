@@ -221,6 +221,11 @@ class Config:
     @staticmethod
     def from_json(described: Mapping[str, Any]) -> "Config":
         """A config as :meth:`to_json` gave it."""
+        for part in ("task", "data", *PARTS):
+            if part not in described:
+                raise ValueError(f"a config needs {part}, got {', '.join(described) or 'nothing'}")
+            if part != "task" and not isinstance(described[part], Mapping):
+                raise TypeError(f"{part} must hold options by name, got {described[part]!r}")
         task = TASKS[described["task"]]
         parts = {"data": task.options, **PARTS}
         for part in ("model", "optimizer", "training"):  # a default would be another config

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from s4d_torch._files import folder_in_place_of, temporary_folder
+from s4d_torch._progress import visible
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Dataset, Signature
 from s4d_torch.deploy.export import check
@@ -116,7 +117,7 @@ def export_model(
                 "scores": None if dataset is None else _scores(exact, shown, dataset, rate),
             }
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        (place / CARD).write_text(card(facts, kind.example), encoding="utf-8")
+        (place / CARD).write_text(visible(card(facts, kind.example)), encoding="utf-8")
     return Exported(target, facts)
 
 

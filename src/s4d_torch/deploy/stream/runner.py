@@ -124,8 +124,7 @@ class Runner:
 
     def _as_tensor(self, chunk: Chunk) -> Tensor:
         if isinstance(chunk, Tensor):
-            if chunk.layout != torch.strided:
-                raise TypeError(f"a chunk must be dense, got {chunk.layout}; use chunk.to_dense()")
+            validate.dense("the chunk", chunk)
             return chunk
         array = np.asarray(chunk)
         if not array.size:

@@ -2,8 +2,8 @@
 
 Tensors: ``layer.0`` (streams, d_model, d_state) and so on, ``total`` (streams, d_model),
 ``samples`` (streams,), and ``answer`` (streams, d_output) of a model that pools. The metadata has a
-format, a version, and as JSON the model's config, a digest of its weights, and the id, the rate and
-the samples of each stream.
+format, a version, a digest of all else, and as JSON the model's config, a digest of its weights,
+and the id, the rate and the samples of each stream.
 """
 
 import json
@@ -24,7 +24,7 @@ from s4d_torch.deploy.stream.runner import Runner, StreamPosition, joined, row_o
 from s4d_torch.nn.model import NO_EFFECT, SequenceModel
 from s4d_torch.nn.state import ModelState
 
-FORMAT, VERSION = "s4d_torch stream", 1
+FORMAT, VERSION = "s4d_torch stream", 2  # since 2 with a digest
 
 
 def write_streams(
@@ -44,8 +44,10 @@ def write_streams(
         answers = [position.answer for position in streams.values()]
         tensors["answer"] = torch.stack([none if y is None else y for y in answers])
     about = {**_identity(runner.model), "streams": described}
+    tensors = {name: x.cpu().contiguous() for name, x in tensors.items()}
     metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(about)}
-    content = save({name: x.cpu().contiguous() for name, x in tensors.items()}, metadata)
+    metadata["sha256"] = _digest(dict(sorted(tensors.items())), metadata["description"])
+    content = save(tensors, metadata)
     write_atomically({Path(path): content})
 
 
@@ -77,11 +79,18 @@ def _named(states: ModelState) -> dict[str, Tensor]:
 def _identity(model: SequenceModel) -> dict[str, Any]:
     """What two models have in common that answer alike."""
     config = {name: value for name, value in model.config.items() if name not in NO_EFFECT}
-    digest = sha256()
-    for name, x in model.state_dict().items():
+    weights = _digest(model.state_dict())
+    return {"config": json.loads(json.dumps(config)), "weights": weights}
+
+
+def _digest(tensors: Mapping[str, Tensor], about: str = "") -> str:
+    """Of names, types, shapes and values, and of what is said about them."""
+    digest = sha256(about.encode())
+    for name, x in tensors.items():
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
-        digest.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return {"config": json.loads(json.dumps(config)), "weights": digest.hexdigest()}
+        dense = x.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
+        digest.update(dense.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -104,6 +113,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{str(path)!r} has version {version!r} of its format, this release "
             f"reads {VERSION}; use the release that wrote it, or a newer one"
         )
+    ordered = dict(sorted(tensors.items()))
+    if metadata.get("sha256") != _digest(ordered, metadata.get("description", "")):
+        raise ValueError(f"{str(path)!r} is damaged: it does not match its digest; write it again")
     try:
         described = json.loads(metadata["description"])
     except (KeyError, ValueError, RecursionError):

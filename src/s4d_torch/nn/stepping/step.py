@@ -146,6 +146,7 @@ class CompiledStep:
                     f"u holds {u.shape[0]} sequences, the step was compiled for {self.batch_size}; "
                     f"use compile_step(batch_size={u.shape[0]})"
                 )
+        validate.dense("u", u)
         if u.device != self._device:
             raise ValueError(f"u is on {u.device}, the model on {self._device}; move one of them")
         if self._model.check_finite:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from s4d_torch._files import write_atomically
+from s4d_torch._progress import visible
 from s4d_torch.paper.report.chart import Line, legend, line_chart
 
 # 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed], (0.001, 0.1)
@@ -172,7 +173,7 @@ class Page:
         """Write ``path`` as HTML, or as Markdown by its ending; whole or not at all."""
         text = self.markdown(path.parent) if path.suffix == ".md" else self.html()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically({path: text.encode()})
+        write_atomically({path: visible(text).encode()})
 
 
 def _figure(content: str, caption: str) -> str:
