@@ -9,16 +9,19 @@ export OMP_WAIT_POLICY := passive
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test lint
+.PHONY: help demo bench campaign docs test lint
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed ## train small models on the digits and compare them
 	@$(BIN)/s4d demo
 
 bench: .venv/.installed ## measure speed and memory against the alternatives; takes long
 	@$(BIN)/s4d bench --out benchmarks/results $(ARGS)
+
+campaign: .venv/.installed ## kill, damage and fuzz everything; half an hour, ARGS=--quick for less
+	@$(BIN)/python benchmarks/campaign $(ARGS)
 
 docs: .venv/.installed ## build the documentation: build/docs/index.html
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/docs-cache docs build/docs

@@ -8,7 +8,7 @@ from pathlib import Path
 from common import Figures, Progress
 from training_runs import KINDS, STEPS, difference, finish, left_behind, pair, start, undisturbed
 
-COUNT = 12
+COUNT = 8
 SECONDS = 20.0  # within which a survivor has to end, on a machine with other work
 
 

@@ -31,6 +31,29 @@ def test_a_tensor_that_is_differentiated_is_data() -> None:
     tensor = torch.from_numpy(X).requires_grad_()
     found = S4DClassifier(**TINY).fit(tensor, Y).predict(tensor)
     assert list(found) == list(S4DClassifier(**TINY).fit(X, Y).predict(X))
+    labels = torch._neg_view(-torch.from_numpy(Y).double()).long()
+    again = S4DClassifier(**TINY).fit(torch._neg_view(-tensor), labels)
+    assert list(found) == list(again.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (torch.ones(12, 2, 9, device="meta"), "is a tensor on the device meta"),
+        (torch.ones(12, 2, 9).to_sparse(), "must be dense, got torch.sparse_coo"),
+    ],
+    ids=["meta", "sparse"],
+)
+def test_tensors_without_numbers_are_named(tensor: torch.Tensor, message: str) -> None:
+    with pytest.raises(TypeError, match=f"X {message}"):
+        S4DClassifier(**TINY).fit(tensor, Y)
+    with pytest.raises(TypeError, match=f"y {message}"):
+        S4DRegressor(**TINY).fit(X, tensor)
+
+
+def test_a_random_state_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match="random_state must be None, a RandomState or a number"):
+        S4DClassifier(**{**TINY, "random_state": -1}).fit(X, Y)
 
 
 # ---- what is refused --------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from s4d_torch._registry import unknown
@@ -22,6 +21,8 @@ from s4d_torch.estimators.panel import (
     Units,
     fill_missing,
     is_list_of_series,
+    plain,
+    random_seed,
     read_array,
     read_list,
 )
@@ -81,12 +82,12 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
         goes_on = bool(self.warm_start) and hasattr(self, "model_")
         panel = self._read(X, reset=not goes_on)
         check_consistent_length(panel.cases, y)
-        targets, outputs = self._targets(y, goes_on)
+        targets, outputs = self._targets(plain("y", y), goes_on)
         if not goes_on:
             self.n_channels_in_ = panel.channels
             self.units_ = Units.of(panel) if self.standardize else Units.none(panel.channels)
             self.n_outputs_ = outputs
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = random_seed(self.random_state)
         held_out = self._held_out(targets, seed)
         learning = len(panel) - (0 if held_out is None else len(held_out))
         signature = self._signature(panel.longest)

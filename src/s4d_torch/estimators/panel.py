@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, check_random_state
 from torch import Tensor
 
 from s4d_torch.data.dataset import Array, Sequences
@@ -86,11 +86,31 @@ def is_list_of_series(X: Any) -> bool:
     return isinstance(X, list | tuple) and any(len(getattr(case, "shape", ())) for case in X)
 
 
+def plain(name: str, values: Any) -> Any:
+    """A tensor as the array that it holds, whatever autograd and its layout say; others as is."""
+    if not isinstance(values, Tensor):
+        return values
+    validate.dense(name, values)
+    if values.is_meta:
+        raise TypeError(f"{name} is a tensor on the device meta, which holds no numbers")
+    return values.detach().resolve_neg().cpu().numpy()
+
+
+def random_seed(random_state: Any) -> int:
+    """A seed from what scikit-learn takes for ``random_state``."""
+    try:
+        return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"random_state must be None, a RandomState or a number from 0 to 2^32 - 1, got "
+            f"{random_state!r}"
+        ) from error
+
+
 def read_array(X: Any) -> Array:
     """An array (cases, time) or (cases, channels, time) of finite or missing numbers."""
-    X = X.detach() if isinstance(X, Tensor) else X
     values: Array = check_array(
-        X, dtype="numeric", allow_nd=True, ensure_all_finite=False, input_name="X"
+        plain("X", X), dtype="numeric", allow_nd=True, ensure_all_finite=False, input_name="X"
     )
     if values.ndim > 3:
         raise ValueError(f"X has {values.ndim} dimensions, shape {values.shape}; expected {FORMS}")

@@ -36,6 +36,8 @@ def fraction(name: str, value: float) -> None:
 
 
 def one_of(name: str, value: str, options: Collection[str]) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {', '.join(options)}, got {value!r}")
     if value not in options:
         raise ValueError(unknown(name, value, options))
 
