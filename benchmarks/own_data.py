@@ -72,7 +72,7 @@ def write_csv(
 
 def ucr(data: Path, name: str) -> tuple[list[Array], Array, list[Array], Array]:
     """Cases (length, channels) and labels, of the training and the test split of the archive."""
-    dataset = load_ucr(UcrOptions(path=data / "ucr" / name), DataFolder(data))
+    dataset = load_ucr(UcrOptions(path=data / "ucr" / name / f"{name}_TRAIN.ts"), DataFolder(data))
     classes, found = dataset.signature.classes, []
     for splits in (["train", "validation"], ["test"]):
         rows = [(dataset.splits[s], i) for s in splits for i in dataset.splits[s].index]
