@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Generator, Tensor
+from torch._dynamo.utils import counters
 from torch.testing import assert_close
 
 from s4d_torch import DSS, S4, S4D, Layer, SequenceModel
@@ -23,8 +24,10 @@ LAYERS: dict[str, Callable[..., Layer]] = {
 
 
 @pytest.fixture(autouse=True)
-def forget_graphs() -> Iterator[None]:
-    yield
+def graphs() -> Iterator[Callable[[], int]]:
+    """How many were made so far."""
+    counters.clear()
+    yield lambda: counters["stats"]["unique_graphs"]
     torch._dynamo.reset()
 
 
@@ -32,16 +35,16 @@ def seed() -> Generator:
     return Generator().manual_seed(0)
 
 
-def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(call: Callable[..., Any], dynamic: bool | None = None) -> Callable[..., Any]:
     """The graph as a compiler sees it, forward and backward, run without code generation."""
-    return torch.compile(call, fullgraph=True, backend="aot_eager")
+    return torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
 
 
 def gradients(call: Callable[..., Any], module: Layer, u: Tensor) -> list[Tensor]:
     u = u.clone().requires_grad_()
-    y, state = call(u)
-    loss = y.square().sum() + state.square().sum()
-    return [y, state, *torch.autograd.grad(loss, [u, *module.parameters()])]
+    outputs = [x for x in call(u) if x is not None]
+    losses = [x.square().sum() for x in outputs]
+    return [*outputs, *torch.autograd.grad(losses, [u, *module.parameters()])]
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -88,3 +91,39 @@ def test_compiled_code_follows_the_parameters() -> None:
     after, _ = call(u)
     assert_close(after, layer(u)[0])
     assert not torch.allclose(after, before)
+
+
+# -- one graph for every length --------------------------------------------------------------------
+
+SHAPES = [(2, 9), (3, 300), (2, 1000), (5, 64)]
+ANY_LENGTH: dict[str, Callable[..., Layer]] = {
+    "scan": lambda **options: S4D(4, 8, **options),
+    "fft": lambda **options: S4D(4, 8, engine="fft", **options),
+    "chunk-foh": lambda **options: S4D(4, 8, engine="chunk", discretization="foh", **options),
+    "dss": lambda **options: DSS(4, 8, engine="fft", bidirectional=True, **options),
+}
+
+
+@pytest.mark.parametrize("name", ANY_LENGTH)
+def test_one_graph_serves_every_batch_and_length(name: str, graphs: Callable[[], int]) -> None:
+    layer = ANY_LENGTH[name](generator=seed())
+    call = compiled(layer, dynamic=True)
+    for batch, length in SHAPES:
+        u = torch.randn(batch, length, 4, generator=seed())
+        expected = gradients(layer, layer, u)
+        for actual, wanted in zip(gradients(call, layer, u), expected, strict=True):
+            assert_close(actual, wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
+        assert graphs() == 1
+
+
+@pytest.mark.parametrize("engine", ["fft", "auto"])
+@torch.no_grad()
+def test_one_graph_serves_every_batch_of_a_model(engine: str, graphs: Callable[[], int]) -> None:
+    model = SequenceModel(3, 2, 16, 1, d_state=8, norm="batch", engine=engine, generator=seed())
+    call = compiled(model.eval())
+    for batch, length in SHAPES:
+        u, lengths = torch.randn(batch, length, 3, generator=seed()), torch.arange(1, batch + 1)
+        for x, axis in ((u, 0), (u, 1), (lengths, 0)):
+            torch._dynamo.mark_dynamic(x, axis)  # an error where a graph depends on it
+        assert_close(call(u, lengths=lengths)[0], model(u, lengths=lengths)[0])
+        assert graphs() == 1

@@ -21,6 +21,7 @@ import random, sys, torch
 from torch import nn
 from s4d_torch import S4D, ModelState, SequenceModel
 import s4d_torch.ssm.engine
+from s4d_torch.ssm.compiled.runtime import LANES
 
 random.seed(SEED)
 torch.manual_seed(SEED)
@@ -80,26 +81,33 @@ def operators():
     f, d, n = torch.float32, torch.float64, torch.int64
     b, length, h, m, sets = 2, random.choice([1, 7, 300]), 3, 8, random.choice([1, 3])
     stored = [(sets, m), (sets, m), (sets, m, 2), (h, m, 2), (h,), (h,)]
-    S, ahead = 2 * m, random.randrange(2)
+    G, W, ahead = -(-h // LANES), LANES, random.randrange(2)
     options = [random.randrange(3), random.randrange(4), random.randrange(2)]
     given = [tensor(shape, f, 0.95) for shape in stored]
     attempt(lambda: ops.scan_tables(options, 1.0, *given))
-    gradients = [tensor((h, 9 * S), f), tensor((h, 4), f), tensor((h, 3, S), d)]
+    gradients = [tensor((G, m, 18 * W), f), tensor((G, 4 * W), f), tensor((h, 3, m, 2), d)]
     attempt(lambda: ops.scan_tables_backward(*gradients, options, 1.0, *given))
-    stacked = [*given[:3], given[3][None], given[4]]
-    blocks = [*options, random.choice([4, 4, 8, 3, 1])]
-    attempt(lambda: ops.kernel(blocks, 1.0, length, *stacked))
-    attempt(lambda: ops.kernel_backward(tensor((1, h, length), f), blocks, 1.0, *stacked))
-    u, kernel = tensor((b, length, h), f, 0.9), tensor((h, length), f, 0.9)
-    attempt(lambda: ops.direct(u, kernel, ahead))
-    attempt(lambda: ops.direct_backward(tensor((b, length, h), f), u, kernel, ahead))
-    tables = [tensor((h, 9 * S), f, 0.95), tensor((h, 4), f, 0.95), tensor((h, S), f, 0.95)]
-    stops = tensor((b,), n, 0.9)
-    start, carry = tensor((b, h, S), f, 0.9), tensor((h, S), d, 0.9)
-    attempt(lambda: ops.scan(u, *tables, carry, start, stops, ahead))
-    kept = tensor((b, h, -(-length // 256), S), f, 0.9)
-    back = [tensor((b, length, h), f), tensor((b, h, S), f)]
-    attempt(lambda: ops.scan_backward(*back, u, *tables, stops, kept, ahead))
+    A, B, C, dt, D = given[:2], given[2], given[3], given[4], given[5]
+    attempt(lambda: ops.kernel(options, 1.0, length, C[None], *A, B, dt, D))
+    grad = tensor((1, G, length, W), f)
+    attempt(lambda: ops.kernel_backward(grad, options, 1.0, C[None], *A, B, dt))
+    u, taps = tensor((b, length, h), f, 0.9), tensor((G, length, W), f, 0.9)
+    grad_y = tensor((b, length, h), f)
+    attempt(lambda: ops.direct(u, taps, ahead))
+    attempt(lambda: ops.direct_backward(grad_y, u, taps, ahead))
+    both = [*options, ahead]
+    attempt(lambda: ops.direct_stored(both, 1.0, u, C, *A, B, dt, D))
+    attempt(lambda: ops.direct_stored_backward(grad_y, taps, both, 1.0, u, C, *A, B, dt, D))
+    tables = [tensor(shape, f, 0.95) for shape in [(G, m, 18 * W), (G, 4 * W), (G, m, 2 * W)]]
+    start, carry = tensor((b, G, m, 2 * W), f, 0.9), tensor((G, m, 2 * W), d, 0.9)
+    spans = torch.tensor([[0, length], [length, length]])
+    if random.random() < 0.4:
+        spans = torch.randint(-2, 2 * length + 3, (b, 2)).to(random.choice([n, n, f]))
+    rows = tensor((b * length, h), f, 0.9)
+    attempt(lambda: ops.scan(rows, *tables, carry, start, spans, [ahead, random.randrange(2)]))
+    kept = tensor((b * length // 256 + b, G, m, 2 * W), f, 0.9)
+    back = [tensor((b * length, h), f), tensor((b, G, m, 2 * W), f)]
+    attempt(lambda: ops.scan_backward(*back, rows, *tables, spans, kept, ahead))
 
 
 writer = SequenceModel(5, 5, 6, 2, d_state=4, encoder="embedding", pooling="none").compile_step(2)

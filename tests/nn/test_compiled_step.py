@@ -1,9 +1,11 @@
 """The compiled step is the model's own step: the same answers and states in all configurations."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,14 +206,22 @@ def test_nan_and_infinity_are_passed_on() -> None:
 
 @pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
 def test_activations_are_accurate_from_tiny_to_huge(activation: str) -> None:
+    import numba
+
     from s4d_torch.nn.activation import ACTIVATIONS
     from s4d_torch.nn.stepping import activation_code
+    from s4d_torch.nn.stepping.layout import W
 
-    x = torch.cat([torch.logspace(-8, 4, 5001), torch.linspace(0.0, 20.0, 5000)])
+    x = torch.cat([torch.logspace(-8, 4, 5001), torch.linspace(0.0, 20.0, 4999)])
     x = torch.cat([x, -x])
     expected = ACTIVATIONS[activation]()(x.double())
     y = x.clone().numpy()
-    activation_code.activate(ACTIVATIONS[activation].compiled, 0, y)
+
+    @numba.njit
+    def run(kind: int, y: Any) -> None:  # parts are called by compiled code alone
+        activation_code.activate(kind, y, 0, y.shape[0] // W)
+
+    run(ACTIVATIONS[activation].compiled, y)
     error = (torch.from_numpy(y).double() - expected).abs()
     assert bool((error <= 1e-6 * x.abs().double()).all())
 
@@ -239,6 +249,41 @@ def test_a_copy_goes_on_by_itself() -> None:
     for other in others:
         y = torch.stack([other.push(sample) for sample in v.unbind(1)], dim=1)
         agree(y, expected, 1e-5)
+
+
+def test_a_stream_that_was_made_in_inference_mode_runs_outside_of_it() -> None:
+    model = model_of()
+    u = samples(model, 1, 20)
+    expected = model.compile_step().push_many(u)
+    with torch.inference_mode():
+        stream = model.compile_step()
+    y = torch.stack([stream.push(sample) for sample in u.unbind(1)], dim=1)
+    assert_close(y, expected)
+
+
+TWO_MODELS = """
+from s4d_torch import SequenceModel
+
+plain = SequenceModel(1, 2, 4, 1, d_state=4)
+options = {"encoder": "embedding", "pooling": "none", "method": "s4"}
+writer = SequenceModel(3, 3, 4, 1, d_state=4, **options)
+runs = [model.compile_step()._stream._run for model in (plain, writer)]
+print(*(len(run.stats.cache_misses) for run in runs))
+"""
+
+
+def test_the_next_process_finds_what_this_one_has_compiled(tmp_path: Path) -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", TWO_MODELS],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert found == [["1", "1"], ["0", "0"]]
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -310,12 +355,16 @@ def test_check_finite() -> None:
 # -- without a compiler ----------------------------------------------------------------------------
 
 
+class NoMachine:
+    """Nothing of it is touched."""
+
+
 @pytest.mark.parametrize("options", CONFIGURATIONS[::4], ids=str)
 def test_without_a_compiler_the_step_is_the_models_own(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "available", lambda device, dtype: False)
-    monkeypatch.setattr(compiled, "_code", None)
+    monkeypatch.setattr(compiled, "Machine", NoMachine)
     model = model_of(**options)
     u, axis = samples(model, 1, 20), model.towers
     expected, end = by_steps(model.step, u, model.initial_state(1), axis)

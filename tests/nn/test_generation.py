@@ -30,7 +30,7 @@ from s4d_torch.data.tasks.symbols import (
 )
 from s4d_torch.data.user_files.symbol_files import grid, read_symbols, write_symbols
 from s4d_torch.nn.stepping import step as compiled
-from s4d_torch.nn.stepping.generation import PIECE, Generation
+from s4d_torch.nn.stepping.generation import FEW, PIECE, Generation
 from s4d_torch.nn.stepping.sampling import choose
 from s4d_torch.training import Config, default_config, train_on
 from s4d_torch.training.build import build_model
@@ -265,7 +265,10 @@ def test_generated_symbols_have_the_chances_that_the_model_gives_them() -> None:
     assert abs(surprise.mean() - entropy.mean()) < 4 * error
 
 
-def test_the_prompt_is_read_as_the_steps_would() -> None:
+@pytest.mark.parametrize("few", [0, FEW])
+def test_the_prompt_is_read_as_the_steps_would(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a convolution or one by one, whichever takes less time."""
+    monkeypatch.setattr("s4d_torch.nn.stepping.generation.FEW", few)
     model = model_of(dtype=torch.float64)
     whole, pieces = Generation(model), Generation(model)
     prompt = torch.randint(LEVELS, (1, 50), generator=seeded())

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -66,7 +67,51 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(config, "CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
     monkeypatch.setattr(code_cache, "_said", False)
+    monkeypatch.setattr(code_cache, "_announced", time.monotonic())  # as if it had been
+    monkeypatch.setattr(code_cache, "QUIET", 1e9)
     return tmp_path / "cache"
+
+
+def test_compiling_is_announced_before_it_begins(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(code_cache, "_announced", None)
+    assert hits(tmp_path) == 0
+    (said,) = caplog.messages
+    assert "compiling for this CPU, once" in said
+    assert str(cache) in said
+    monkeypatch.setattr(code_cache, "QUIET", 0.0)
+    assert hits(tmp_path) == 3
+    assert len(caplog.messages) == 1  # nothing was compiled
+
+
+def test_a_change_in_what_is_called_is_noticed(tmp_path: Path, cache: Path) -> None:
+    """Numba's own cache looks at the file of a function alone."""
+    inner, outer = tmp_path / "inner_code.py", tmp_path / "outer_code.py"
+    outer.write_text(
+        "from s4d_torch.ssm.compiled.code_cache import cached_njit\n"
+        "from inner_code import NUMBER, grow\n\n"
+        "@cached_njit(nogil=True)\ndef run(x):\n    return grow(x) + NUMBER\n"
+    )
+    run = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from outer_code import run; "
+        "print(run(2.0), sum(run.stats.cache_hits.values()))"
+    )
+
+    def answer(factor: int, number: int) -> list[str]:
+        inner.write_text(
+            "from s4d_torch.ssm.compiled.code_cache import part\n"
+            f"NUMBER = {number}\n\n@part\ndef grow(x):\n    return {factor} * x\n"
+        )
+        command = [sys.executable, "-c", run, str(tmp_path)]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "other")}
+        return subprocess.check_output(command, env=environment, text=True, timeout=300).split()
+
+    assert answer(3, 0) == ["6.0", "0"]
+    assert answer(3, 0) == ["6.0", "1"]
+    assert answer(4, 0) == ["8.0", "0"]
+    assert answer(4, 5) == ["13.0", "0"]
+    assert answer(3, 0) == ["6.0", "1"]
 
 
 def flip(content: bytes) -> bytes:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.nn import validate
+from s4d_torch.ssm.state_space import double_dtype
 
 
 def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
@@ -21,6 +22,15 @@ def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:
 def zero_ends(x: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
     """x (batch, length, features) with zeros where sequences have ended."""
     return x if lengths is None else torch.where(mask(lengths, x), x, 0.0)
+
+
+def sum_over_time(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """(batch, length, features) -> (batch, features), over each sequence, in double precision."""
+    x, double = zero_ends(x, lengths), double_dtype(x.device)
+    if x.is_cpu:
+        return x.sum(1, dtype=double)
+    # a GPU would first copy all of x; it adds in trees, which lose little in single precision
+    return x.sum(1, dtype=torch.promote_types(x.dtype, torch.float32)).to(double)
 
 
 def check_input(

@@ -1,30 +1,14 @@
 """The residual block around a layer: norm, layer, dropout, stochastic depth, residual."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.layer import Layer, SequenceDropout
-from s4d_torch.nn.norm import NORMS
-
-
-class StochasticDepth(nn.Module):
-    """In training, drop the whole branch for a random part of the batch and scale up the rest."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        validate.fraction("drop_path", p)
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        return x * nn.functional.dropout(torch.ones_like(x[:, :1, :1]), self.p)
-
-    def extra_repr(self) -> str:
-        return str(self.p)
+from s4d_torch.nn.fused import pointwise, short_block
+from s4d_torch.nn.layer import LAYERS, Layer, Residual, SequenceDropout, StochasticDepth
+from s4d_torch.nn.norm import NORMS, SequenceNorm
 
 
 class Block(nn.Module):
@@ -61,11 +45,51 @@ class Block(nn.Module):
         _zero_ends: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """x (batch, length, d_model) -> the same shape, and the layer's state."""
+        if state is None and lengths is None and not return_state:
+            whole = self._in_one(x, rate)
+            if whole is not None:
+                return (whole if self.prenorm else self.norm(whole)), None
         branch = self.norm(x, lengths) if self.prenorm else x
         options: Any = {"rate": rate, "return_state": return_state, "_zero_ends": _zero_ends}
-        branch, state = self.layer(branch, state, lengths=lengths, **options)
-        x = x + self.drop_path(self.dropout(branch))
+        residual = Residual(x, self.dropout, self.drop_path)
+        if isinstance(self.layer, Layer):
+            x, state = self.layer(branch, state, lengths=lengths, _residual=residual, **options)
+        else:  # somebody's own in its place
+            branch, state = self.layer(branch, state, lengths=lengths, **options)
+            x = residual.add(branch)
         return (x if self.prenorm else self.norm(x, lengths)), state
+
+    def _in_one(self, x: Tensor, rate: float) -> Tensor | None:
+        """The block in one operation, where sequences are short, plain and to be learned from."""
+        layer, norm = self.layer, _affine(self.norm) if self.prenorm else ()
+        if type(layer) not in LAYERS.values() or norm is None or not torch.is_grad_enabled():
+            return None
+        inner = (layer, layer.ssm, layer.activation, layer.dropout, layer.output, layer.gate)
+        dropped, kind = layer.dropout.share(), pointwise.activation_kind(layer.activation)
+        late = Residual(x, self.dropout, self.drop_path).share()
+        shape = (pointwise.width_of(layer.gate) * layer.d_model, layer.d_model)
+        plain = (
+            x.ndim == 3
+            and x.shape[2] == layer.d_model
+            and short_block.fits(layer.d_model)
+            and type(layer.output) is nn.Linear
+            and layer.output.bias is not None
+            and layer.output.weight.shape == shape
+            and not layer.check_finite
+            and pointwise.untouched(*inner, self.norm)
+            and pointwise.possible(x, layer.output.weight)
+        )
+        if not plain or dropped is None or kind is None or late is None:
+            return None
+        stored = layer.ssm.stored_for_short(x, rate)
+        if stored is None:
+            return None
+        codes, *tensors = stored
+        draws = (pointwise.draw(dropped), pointwise.draw(late))
+        choices = short_block.Choices(codes, rate, norm[2] if norm else 0.0, kind, *draws)
+        linear = cast(nn.Linear, layer.output)
+        given = (*tensors, linear.weight, linear.bias)
+        return short_block.run(choices, x, norm[:2] if norm else None, *given)
 
     def step(self, x: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: x (batch, d_model)."""
@@ -76,3 +100,14 @@ class Block(nn.Module):
 
     def extra_repr(self) -> str:
         return f"prenorm={self.prenorm}"
+
+
+def _affine(norm: nn.Module) -> tuple[Tensor, Tensor, float] | tuple[()] | None:
+    """Weight, bias and eps of a layer norm; nothing for no norm; None for another one."""
+    inside = norm.norm if isinstance(norm, SequenceNorm) else None
+    if type(inside) is nn.Identity:
+        return ()
+    if type(inside) is not nn.LayerNorm or not norm.in_one_pass or inside.weight is None:
+        return None
+    known = inside.bias is not None and pointwise.untouched(inside)
+    return (inside.weight, inside.bias, inside.eps) if known else None

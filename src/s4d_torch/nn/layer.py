@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack, cast
+from typing import Any, ClassVar, NamedTuple, Self, Unpack, cast
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.utils import skip_init
 from torch.nn.utils.rnn import PackedSequence
 
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.batch import zero_ends
+from s4d_torch.nn.fused import pointwise
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
 from s4d_torch.nn.pretrained import Pretrained, configurable, load_module, read_folder, write_folder
@@ -46,8 +46,49 @@ class SequenceDropout(nn.Module):
         kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
         return (x * kept).mul_(2**16 / (2**16 - dropped))
 
+    def share(self) -> float | None:
+        """The part that is dropped now, each feature by itself; None if that is not how it is."""
+        if not self.training or self.p == 0:
+            return 0.0
+        return None if self.tied or self.p == 1 else self.p
+
     def extra_repr(self) -> str:
         return f"{self.p}, tied={self.tied}"
+
+
+class StochasticDepth(nn.Module):
+    """In training, drop the whole branch for a random part of the batch and scale up the rest."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        validate.fraction("drop_path", p)
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        return x * nn.functional.dropout(torch.ones_like(x[:, :1, :1]), self.p)
+
+    def extra_repr(self) -> str:
+        return str(self.p)
+
+
+class Residual(NamedTuple):
+    """What the output of a layer is added to, after dropout and stochastic depth."""
+
+    x: Tensor
+    dropout: SequenceDropout
+    drop_path: StochasticDepth
+
+    def add(self, branch: Tensor) -> Tensor:
+        y: Tensor = self.x + self.drop_path(self.dropout(branch))
+        return y
+
+    def share(self) -> float | None:
+        """The part of the branch that is dropped, if that is all that happens to it."""
+        deep = self.drop_path.training and self.drop_path.p > 0
+        touched = deep or not pointwise.untouched(self.dropout, self.drop_path)
+        return None if touched else self.dropout.share()
 
 
 SAVED = ("d_model", "d_state", "method", "activation", "mixing")  # others where they are changed
@@ -110,6 +151,7 @@ class Layer(Pretrained):
         rate: float = 1.0,
         return_state: bool = True,
         _zero_ends: bool = True,
+        _residual: Residual | None = None,
     ) -> tuple[Any, Tensor | None]:
         """u (batch, length, d_model) -> y of the same shape, and the state at the end.
 
@@ -119,9 +161,11 @@ class Layer(Pretrained):
         if isinstance(u, PackedSequence):
             options: Any = {"rate": rate, "return_state": return_state}
             return run_packed(self.forward, u, state, lengths, mask, **options)
-        lengths = validate.prefix_lengths(mask, lengths, u)
-        # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there.
-        # A keyword and not a method of its own: hooks, such as those of FSDP, run on calls alone.
+        if lengths is not None or mask is not None:  # once: a list takes its way to the device
+            lengths = self.ssm.read_lengths(u, lengths, mask)
+        # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there;
+        # with _residual that is added in the same pass. Keywords and not methods of their own:
+        # hooks, such as those of FSDP, run on calls alone.
         y, state = self.ssm(
             u,
             state,
@@ -132,10 +176,28 @@ class Layer(Pretrained):
         )
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", zero_ends(u, lengths))
-        y = self.gate(self.output(self.dropout(self.activation(y))))
+        y = self.output(self._activate(y))
         if lengths is not None and _zero_ends:
-            y = zero_ends(y, lengths)
-        return y, state
+            y = zero_ends(self.gate(y), lengths)
+            return (y if _residual is None else _residual.add(y)), state
+        return (self.gate(y) if _residual is None else self._join(y, _residual)), state
+
+    def _activate(self, y: Tensor) -> Tensor:
+        """Activation and dropout, in one pass if there are both."""
+        dropped, kind = self.dropout.share(), pointwise.activation_kind(self.activation)
+        alone = pointwise.untouched(self.activation, self.dropout)
+        if dropped and kind is not None and alone and pointwise.possible(y):
+            return pointwise.activate(y, kind, dropped)
+        z: Tensor = self.dropout(self.activation(y))
+        return z
+
+    def _join(self, y: Tensor, residual: Residual) -> Tensor:
+        """Gate, dropout and residual, in one pass if nothing else happens there."""
+        dropped, gated = residual.share(), pointwise.is_gate(self.gate)
+        known = dropped is not None and gated is not None and pointwise.untouched(self.gate)
+        if known and pointwise.possible(y, residual.x):
+            return pointwise.join(y, residual.x, cast(float, dropped), gated=cast(bool, gated))
+        return residual.add(self.gate(y))
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u, y (batch, d_model)."""
@@ -239,5 +301,9 @@ def embedding(
 
 
 def _undrawn(kind: type[nn.Module], *sizes: int, device: Any, dtype: torch.dtype | None) -> Any:
+    """A module without values; torch's own ``skip_init`` swaps tensors, which fake ones forbid."""
     device = torch.get_default_device() if device is None else device
-    return skip_init(kind, *sizes, device=device, dtype=dtype)
+    module = kind(*sizes, device="meta", dtype=dtype)
+    for name, x in list(module.named_parameters()):
+        module.register_parameter(name, nn.Parameter(torch.empty_like(x, device=device)))
+    return module

@@ -13,7 +13,15 @@ from torch.nn.utils.rnn import PackedSequence
 
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
-from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, last, read_input, zero_ends
+from s4d_torch.nn.batch import (
+    check_input,
+    compare_pairs,
+    in_one_batch,
+    last,
+    read_input,
+    sum_over_time,
+    zero_ends,
+)
 from s4d_torch.nn.block import Block
 from s4d_torch.nn.layer import Layer, embedding, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
@@ -226,7 +234,7 @@ class SequenceModel(Pretrained):
         self, x: Tensor, state: ModelState | None, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         batch, length = x.shape[:2]
-        total = zero_ends(x, lengths).sum(1, dtype=double_dtype(x.device))
+        total = sum_over_time(x, lengths)
         samples = total.new_full((batch,), length) if lengths is None else lengths.to(total.dtype)
         if state is not None:
             total, samples = state.total + total, state.samples + samples

@@ -13,6 +13,8 @@ from torch import Tensor, distributed, nn
 
 from s4d_torch._registry import EntryRegistry
 from s4d_torch.nn.batch import mask
+from s4d_torch.nn.fused import pointwise
+from s4d_torch.ssm.compiled.runtime import LANES
 
 
 class NormKind(IntEnum):
@@ -71,12 +73,29 @@ class SequenceNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.features, self.norm = features, make(features, **factory)
+        self.in_one_pass = True  # where it can be; not where weights come and go, as with FSDP
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        y: Tensor = self.norm(x)
+        norm = self.norm
+        if type(norm) is nn.LayerNorm and self._fits(norm, x):
+            return pointwise.layer_norm(x, norm.weight, norm.bias, norm.eps)
+        y: Tensor = norm(x)
         return y
 
-    step = forward
+    def _fits(self, norm: nn.LayerNorm, x: Tensor) -> bool:
+        """Whether the layer norm can be had in one pass; for few numbers torch's own is faster."""
+        return (
+            self.in_one_pass
+            and self.features % LANES == 0
+            and norm.weight is not None
+            and norm.bias is not None
+            and pointwise.possible(x)
+            and pointwise.untouched(norm)
+        )
+
+    def step(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y
 
 
 def _fold_layer_norm(module: SequenceNorm) -> FoldedNorm:

@@ -14,10 +14,10 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
 from s4d_torch.ssm import initialization, recurrence
-from s4d_torch.ssm.autodiff import traced
+from s4d_torch.ssm.autodiff import at_hand, traced
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
-from s4d_torch.ssm.engine import ENGINES, run, run_both_ways
+from s4d_torch.ssm.engine import ENGINES, choose, run, run_both_ways
 from s4d_torch.ssm.state_space import KERNELS, StateSpace, double_dtype
 
 CACHED = 4  # sampling rates whose state spaces are kept in evaluation
@@ -173,10 +173,11 @@ class SSM(nn.Module):
         """What the engines work with; in evaluation without gradients, kept until a parameter
         changes, with all that was made of it.
 
-        Values are compared, not version counters, which miss a write through ``.data``. Threads
-        may be here at the same time: each goes on with what it found or made.
+        Values are compared, not version counters, which miss a write through ``.data``; where they
+        are not at hand, on another device, all is made anew, without a wait. Threads may be here
+        at the same time: each goes on with what it found or made.
         """
-        if self.training or torch.is_grad_enabled() or traced() or self.raw_C.is_meta:
+        if self.training or torch.is_grad_enabled() or not at_hand(self.raw_C):
             return self._stored(rate)
         now = [*self.parameters(), *self.buffers()]
         seen, spaces = self._kept
@@ -234,12 +235,9 @@ class SSM(nn.Module):
             return run_packed(self.forward, u, state, lengths, mask, **options)
         # _zero_ends=False saves the zeros for a model, which ignores what lies beyond the ends; the
         # padding of u has to be finite then.
-        validate.signal("u", u, "(batch, length, d_model)", self.d_model, self.raw_C.dtype)
-        validate.same_device(u, self.raw_C)
+        lengths = self.read_lengths(u, lengths, mask)
         validate.sampling_rate(rate)
         batch, length = u.shape[:2]
-        lengths = validate.prefix_lengths(mask, lengths, u)
-        lengths = validate.sequence_lengths(lengths, (batch,), length, u.device)
         if state is not None:
             self._check_causal("continue from a state")
             shape = (batch, self.d_model, self.d_state)
@@ -260,6 +258,24 @@ class SSM(nn.Module):
             if valid is not None and _zero_ends:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
+
+    def stored_for_short(self, u: Tensor, rate: float) -> tuple[Any, ...] | None:
+        """The parameters for a block in one operation, if u is run term by term in training."""
+        validate.sampling_rate(rate)
+        space = self._stored(rate)
+        fits = u.dtype == space.dtype == self.raw_C.dtype and space.compiled_kernel
+        if not fits or choose(self.engine, space, u, carried=False) != "direct":
+            return None
+        return space.as_stored()
+
+    def read_lengths(
+        self, u: Tensor, lengths: Tensor | Sequence[int] | None, mask: Tensor | None
+    ) -> Tensor | None:
+        """The lengths of a batch, on its device, once the batch is known to fit."""
+        validate.signal("u", u, "(batch, length, d_model)", self.d_model, self.raw_C.dtype)
+        validate.same_device(u, self.raw_C)
+        lengths = validate.prefix_lengths(mask, lengths, u)
+        return validate.sequence_lengths(lengths, tuple(u.shape[:1]), u.shape[1], u.device)
 
     def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: u (batch, d_model) -> y (batch, d_model) and the next state."""
@@ -317,7 +333,7 @@ class SSM(nn.Module):
 
 
 def _full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """No autocast; devices such as meta have none."""
-    if device.type == "meta":
+    """No autocast; devices such as meta have none, and mostly there is none to be without."""
+    if device.type == "meta" or not (traced() or torch.is_autocast_enabled(device.type)):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

@@ -1,4 +1,9 @@
-"""Checks of what comes into a module: each error says what came, what was expected, what to do."""
+"""Checks of what comes into a module: each error says what came, what was expected, what to do.
+
+Shapes, dtypes and devices are checked everywhere; values where they are at hand. To look at those
+on a GPU the host would have to wait for it at every call: tokens, and lengths or masks that are
+there already, are taken as they are. ``check_finite``, which somebody asks for, waits.
+"""
 
 import math
 from collections.abc import Collection, Sequence
@@ -7,7 +12,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch._registry import unknown
-from s4d_torch.ssm.autodiff import traced
+from s4d_torch.ssm.autodiff import at_hand, has_values
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -96,7 +101,7 @@ def rank(name: str, u: Tensor, shape: str) -> None:
 
 def finite(name: str, u: Tensor) -> None:
     """Refuse NaN and infinities, saying where the first one is; not where values may not decide."""
-    if not values_known(u):
+    if not has_values(u):
         return
     bad = ~torch.isfinite(u)
     if bool(bad.any()):
@@ -113,11 +118,14 @@ def sequence_lengths(
     length: int,
     device: torch.device,
 ) -> Tensor | None:
-    """The lengths of a ragged batch as an integer tensor of ``shape``, each in [1, length]."""
+    """The lengths of a ragged batch as an integer tensor of ``shape``, each in [1, length].
+
+    A list, or a tensor on the CPU, is checked before it goes to a device.
+    """
     if lengths is None:
         return None
     try:
-        lengths = torch.as_tensor(lengths, device=device)
+        lengths = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"lengths must be integers of shape {shape}, got {lengths!r}") from error
     if lengths.shape != shape:
@@ -127,14 +135,22 @@ def sequence_lengths(
         )
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise TypeError(f"lengths must be integers, got {lengths.dtype}; use lengths.long()")
-    if values_known(lengths):
+    if at_hand(lengths) and lengths.numel():
         low, high = int(lengths.min()), int(lengths.max())
         if low < 1 or high > length:
             raise ValueError(
                 f"lengths must lie in [1, {length}], the batch being {length} long; "
                 f"got {low} to {high}"
             )
-    return lengths.long()
+    return to_device(lengths, device).long()
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A copy on ``device`` if x is elsewhere; the host waits for none that it need not wait for."""
+    if x.device == device:
+        return x
+    # pinned memory is read later, when somebody may have written to it
+    return x.to(device, non_blocking=x.is_cpu and not x.is_pinned())
 
 
 def prefix_lengths(
@@ -151,9 +167,7 @@ def prefix_lengths(
         raise ValueError(
             f"mask must be torch.bool {shape}, True where u is valid, got {found}; use mask.bool()"
         )
-    if values_known(mask) and not bool(
-        mask[..., 0].all() & (mask[..., 1:] <= mask[..., :-1]).all()
-    ):
+    if at_hand(mask) and not bool(mask[..., 0].all() & (mask[..., 1:] <= mask[..., :-1]).all()):
         raise ValueError(
             "mask must be True from the first sample of each sequence to its last and False after: "
             "padding is on the right alone, without holes; move or leave out what is missing"
@@ -161,14 +175,9 @@ def prefix_lengths(
     return mask.sum(-1)
 
 
-def values_known(x: Tensor) -> bool:
-    """Whether a check may look at values: not in a compiled graph, nor on the device meta."""
-    return not traced() and not x.is_meta and x.numel() > 0
-
-
 def sampling_rate(rate: float) -> None:
     number("rate", rate)
-    if not (math.isfinite(rate) and rate > 0):
+    if not 0 < rate < math.inf:
         raise ValueError(f"rate must be a finite number above 0, got {rate!r}")
 
 
@@ -227,7 +236,7 @@ def tokens(name: str, u: Tensor, shape: str) -> None:
 
 
 def token_range(name: str, u: Tensor, vocabulary: int) -> None:
-    if values_known(u):
+    if at_hand(u) and u.numel():
         low, high = int(u.min()), int(u.max())
         if low < 0 or high >= vocabulary:
             raise ValueError(

@@ -1,13 +1,15 @@
 """Where a formula of ours meets torch's own: transforms of ``torch.func`` and second gradients.
 
 Compiled code, and the adjoints that are written by hand, know first gradients of plain tensors and
-nothing else. Plain torch takes over where more is asked for.
+nothing else. Plain torch takes over where more is asked for. Values decide only where they are at
+hand.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
 
@@ -19,6 +21,19 @@ def transformed() -> bool:
 def traced() -> bool:
     """Whether values must not decide: under ``torch.compile``, or under a transform."""
     return torch.compiler.is_compiling() or transformed()
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether x has values, which may decide: a tensor on meta and a fake one have none."""
+    return not (traced() or x.is_meta or isinstance(x, FakeTensor))
+
+
+def at_hand(x: Tensor) -> bool:
+    """Whether these values are in the CPU's own memory.
+
+    To look at those of another device the host would have to wait until all of its work is done.
+    """
+    return x.is_cpu and has_values(x)
 
 
 def again() -> bool:

@@ -10,13 +10,15 @@ from torch.fft import irfft, rfft
 
 from s4d_torch.ssm.autodiff import again, gradients, traced
 
-PIECE = 2**22  # bytes of signal transformed at a time: with its spectrum it stays in the cache
+# Bytes of signal transformed at a time. On a CPU a piece stays in the cache with its spectrum;
+# other devices take as much as keeps them busy, little beside a signal that fills their memory.
+PIECE, DEVICE_PIECE = 2**22, 2**25
 
 
 def causal(u: Tensor, kernel: Tensor) -> Tensor:
     """``y_t = sum_s kernel_s u_(t-s)``; u (..., H, L), kernel (H, L') -> (..., H, L)."""
     length = u.shape[-1]
-    size = fast_length(length + min(kernel.shape[-1], length) - 1)
+    size = transform_length(length + min(kernel.shape[-1], length) - 1)
     return _circular(u, kernel[..., :length], size)
 
 
@@ -27,7 +29,7 @@ def bidirectional(u: Tensor, kernels: Tensor) -> Tensor:
     """
     length = u.shape[-1]
     past, future = kernels[0, ..., :length], kernels[1, ..., : length - 1]
-    size = fast_length(2 * length - 1)
+    size = transform_length(2 * length - 1)
     # lag -1-s of a circular convolution is place size-1-s
     whole = torch.cat([past, past.new_zeros(*past.shape[:-1], size - past.shape[-1])], dim=-1)
     ahead = future.flip(-1)
@@ -39,8 +41,8 @@ def bidirectional(u: Tensor, kernels: Tensor) -> Tensor:
 
 def _circular(u: Tensor, kernel: Tensor, size: int) -> Tensor:
     """The first L samples of a circular convolution over ``size``; kernel (H, up to size)."""
-    large = u.ndim == 3 and u.numel() // u.shape[-1] * size * u.element_size() > 2 * PIECE
-    if large and u.device.type == "cpu" and not traced():
+    large = u.ndim == 3 and u.numel() // u.shape[-1] * size * u.element_size() > 2 * _piece(u)
+    if not traced() and large:
         y: Tensor = _InPieces.apply(u, kernel, size)  # type: ignore[no-untyped-call]
         return y
     return _at_once(u, kernel, size)
@@ -53,7 +55,8 @@ def _at_once(u: Tensor, kernel: Tensor, size: int) -> Tensor:
 class _InPieces(torch.autograd.Function):
     """The same, a piece of u at a time; nothing but u and the kernel is kept for the gradients.
 
-    Spectra of a whole batch would be several times as large as u, and go to memory and back.
+    Spectra of a whole batch would be several times as large as u, and go to memory and back. What
+    a piece needs belongs to a function of its own, and is gone before the next one comes.
     """
 
     @staticmethod
@@ -63,8 +66,7 @@ class _InPieces(torch.autograd.Function):
         response = rfft(kernel, n=size)
         y = _time_first(u)
         for b, some in _pieces(u, size):
-            spectrum = rfft(u[b, some], n=size).mul_(response[some])
-            y[b, some] = irfft(spectrum, n=size)[..., : u.shape[-1]]
+            y[b, some] = _filtered(rfft(u[b, some], n=size), response[some], size, u.shape[-1])
         return y
 
     @staticmethod
@@ -78,27 +80,47 @@ class _InPieces(torch.autograd.Function):
         grad_u, grad_response = _time_first(u), torch.zeros_like(turned)
         for b, some in _pieces(u, size):
             spectrum = rfft(grad_y[b, some], n=size)
-            heard = rfft(u[b, some], n=size).conj_physical_()
-            grad_response[some] += heard.mul_(spectrum).sum(0)
-            back = irfft(spectrum.mul_(turned[some]), n=size)
-            grad_u[b, some] = back[..., : u.shape[-1]]
+            grad_response[some] += _heard(u[b, some], spectrum, size)
+            grad_u[b, some] = _filtered(spectrum, turned[some], size, u.shape[-1])
+            del spectrum
         return grad_u, irfft(grad_response, n=size)[..., : kernel.shape[-1]], None
 
 
+def _filtered(spectrum: Tensor, response: Tensor, size: int, length: int) -> Tensor:
+    """The signal of a spectrum, which is written to, times a response."""
+    return irfft(spectrum.mul_(response), n=size)[..., :length]
+
+
+def _heard(u: Tensor, spectrum: Tensor, size: int) -> Tensor:
+    """What gradients with this spectrum have heard of u, over all sequences."""
+    return rfft(u, n=size).conj_physical_().mul_(spectrum).sum(0)
+
+
 def _pieces(u: Tensor, size: int) -> Iterator[tuple[slice, slice]]:
-    """Some sequences and some channels, about ``PIECE`` bytes at a time."""
+    """Some sequences and some channels, about a piece at a time."""
     batch, channels, _ = u.shape
-    rows = max(1, PIECE // (size * u.element_size()))
+    rows = max(1, _piece(u) // (size * u.element_size()))
     sequences = max(1, rows // channels)
     for b in range(0, batch, sequences):
         for h in range(0, channels, rows):
             yield slice(b, b + sequences), slice(h, h + rows)
 
 
+def _piece(u: Tensor) -> int:
+    return PIECE if u.is_cpu else DEVICE_PIECE
+
+
 def _time_first(u: Tensor) -> Tensor:
     """Room for a tensor (B, H, L) that lies in memory as (B, L, H), as layers pass it on."""
     batch, channels, length = u.shape
     return u.new_empty(batch, length, channels).transpose(1, 2)
+
+
+def transform_length(length: int) -> int:
+    """The size of a transform of at least so many samples."""
+    if torch.compiler.is_compiling():  # no search: one graph is to serve every length
+        return -(-length // 128) * 128
+    return fast_length(length)
 
 
 def fast_length(length: int) -> int:

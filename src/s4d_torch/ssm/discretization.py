@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch._registry import Registry
+from s4d_torch.ssm.autodiff import at_hand
 
 
 class Discrete(NamedTuple):
@@ -109,12 +110,18 @@ def bilinear_low_rank(A: Tensor, P: Tensor, B: Tensor, dt: Tensor) -> DiscreteLo
     right = P.conj() * d[:, None]  # (H, rank, M)
     rank = P.shape[-2]
     core = torch.eye(rank, dtype=dt.dtype, device=dt.device) + dt[..., None] * (right @ P.mT).real
-    weights = torch.linalg.inv(core) * dt[..., None]  # (H, rank, rank)
+    weights = inverse(core) * dt[..., None]  # (H, rank, rank)
     # modes last: gradients of shape (H, M, 1) stop torch.compile, whose strides they confuse
     left = weights.mT.to(P.dtype) @ (P * d[:, None])  # (H, rank, M)
     seen = (right @ B[..., None]).real  # (H, rank, 1)
     B_now = dt * (d * B - (left * seen).sum(-2))
     return DiscreteLowRank(diagonal=2 * d - 1, left=2 * left.mT, right=right, B_now=B_now)
+
+
+def inverse(matrix: Tensor) -> Tensor:
+    """That of small matrices; whether there is one is asked where the answer is at hand."""
+    found: Tensor = torch.linalg.inv_ex(matrix, check_errors=at_hand(matrix)).inverse
+    return found
 
 
 def phi1(z: Tensor) -> Tensor:

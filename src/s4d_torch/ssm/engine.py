@@ -13,32 +13,36 @@ from s4d_torch.ssm.compiled import direct, runtime, scan
 from s4d_torch.ssm.state_space import StateSpace
 
 ENGINES = ("auto", "fft", "direct", "chunk", "scan")
-# up to so many samples, in at least so many sequences, a convolution term by term takes less time
-SHORT, MANY = 384, 4
+SHORT = 12  # samples for each mode of a channel; of up to so many, products term by term are fewer
+SHORT_DENSE = 768  # of systems that have no scan; beyond, an FFT takes less time
 
 
 def choose(engine: str, space: StateSpace, u: Tensor, *, carried: bool = True) -> str:
     """What ``auto`` means here, and what stands in for compiled code where it cannot run.
 
-    Measured by ``s4d bench``: on a CPU diagonal systems are trained fastest term by term where
-    sequences are short and many and no state is ``carried`` in or out, and run fastest in the scan
-    otherwise; a dense system is best in chunks if there is a state to carry. All else is for the
-    FFT, which keeps any device busy.
+    Measured by ``s4d bench``: on a CPU diagonal systems run fastest term by term where sequences
+    are short and no state is ``carried`` in or out, and in the scan otherwise; a dense system too
+    is best term by term while that is short, and in chunks if there is a state to carry. All else
+    is for the FFT, which keeps any device busy.
     """
     compiled = runtime.available(u.device, u.dtype)
-    if engine == "scan":
-        return "scan" if compiled and space.scannable else "chunk"
+    if engine == "scan" and not (compiled and space.scannable):
+        engine = "chunk" if u.is_cpu else "fft"
     if engine == "direct":
         return "direct" if compiled and u.shape[1] <= direct.LONGEST else "fft"
+    if engine == "chunk" and torch.compiler.is_compiling():
+        return "fft"  # a graph has no loop over chunks, and would hold each one
     if engine != "auto":
         return engine
     if compiled and space.scannable:
-        # a traced graph should not depend on how many sequences it was traced with
-        tracing = torch.compiler.is_compiling()
-        short = not tracing and u.shape[1] <= SHORT and u.shape[0] >= MANY
-        trained = torch.is_grad_enabled() and space.compiled_kernel
-        return "direct" if short and trained and not carried else "scan"
-    return "chunk" if u.device.type == "cpu" and carried else "fft"
+        # a traced graph should not depend on the length it was traced with
+        short = not torch.compiler.is_compiling() and u.shape[1] <= SHORT * space.modes
+        return "direct" if short and space.compiled_kernel and not carried else "scan"
+    if torch.compiler.is_compiling():
+        return "fft"
+    if compiled and not carried:
+        return "direct" if u.shape[1] <= SHORT_DENSE else "fft"
+    return "chunk" if u.is_cpu and carried else "fft"
 
 
 def run(
@@ -54,19 +58,21 @@ def run(
     engine = choose(engine, space, u, carried=need_state or state is not None)
     if engine == "scan":
         if state is None and not need_state:
-            return scan.run_from_rest(u, space.tables()), None
+            return scan.run_from_rest(u, space.tables(), lengths), None
+        if lengths is None and torch.compiler.is_compiling():
+            # a tensor: numbers, of what is left after blocks of four, would each have a graph
+            lengths = torch.full(u.shape[:1], u.shape[1], device=u.device)
         y, end = scan.run(u, space.tables(), state, lengths)
         return y, end if need_state else None
     if engine == "chunk":
         return _in_chunks(space, u, state, lengths, need_state)
     x = u.transpose(1, 2)  # (batch, H, L)
     if engine == "direct":
-        y = direct.convolve(u, _add_skip(space.kernel(u.shape[1]), space.D))
+        y = space.convolve(u)
     else:
-        y = _with_skip(convolution.causal(x, space.kernel(u.shape[1])), space, u)
+        y = _time_first(convolution.causal(x, space.response(u.shape[1])))
     if state is not None:
-        response = recurrence.free_response(space.system(), state, x.shape[-1])
-        y = y + response.transpose(1, 2).to(y.dtype)
+        y = y + recurrence.free_response(space.system(), state, u.shape[1], y.dtype)
     return y, recurrence.end_state(space.system(), x, state, lengths) if need_state else None
 
 
@@ -79,11 +85,10 @@ def run_both_ways(space: StateSpace, u: Tensor, *, engine: str = "auto") -> Tens
     engine = choose("scan" if engine == "chunk" else engine, space, u, carried=False)
     if engine == "scan":
         return scan.run_from_rest(u, space.tables()) + scan.run_ahead(u, space.tables(ahead=1))
-    kernels = space.kernel(u.shape[1])
     if engine == "direct":
-        past, future = kernels
-        return direct.convolve(u, _add_skip(past, space.D)) + direct.convolve_ahead(u, future)
-    return _with_skip(convolution.bidirectional(u.transpose(1, 2), kernels), space, u)
+        return space.convolve(u) + space.convolve(u, ahead=1)
+    response = space.response(u.shape[1])
+    return _time_first(convolution.bidirectional(u.transpose(1, 2), response))
 
 
 def _in_chunks(
@@ -91,17 +96,12 @@ def _in_chunks(
 ) -> tuple[Tensor, Tensor | None]:
     system, x = space.system(), u.transpose(1, 2)
     zeros = system.input.new_zeros(u.shape[0], *system.input.shape)
-    y, end = recurrence.scan(system, x, zeros if state is None else state)
+    y, end = recurrence.scan(system, x, zeros if state is None else state, skip=space.D)
     if need_state and lengths is not None:
         end = recurrence.end_state(system, x, state, lengths)
-    return _with_skip(y, space, u), end if need_state else None
+    return _time_first(y), end if need_state else None
 
 
-def _with_skip(y: Tensor, space: StateSpace, u: Tensor) -> Tensor:
-    """y (batch, H, length) with ``D u`` added, time before channels."""
-    return torch.addcmul(y.transpose(1, 2).contiguous(), space.D.to(y.dtype), u)
-
-
-def _add_skip(kernel: Tensor, D: Tensor) -> Tensor:
-    """A kernel whose first tap holds D as well; kernel (H, length)."""
-    return torch.cat([kernel[:, :1] + D.to(kernel.dtype)[:, None], kernel[:, 1:]], dim=1)
+def _time_first(y: Tensor) -> Tensor:
+    """(batch, H, length) -> (batch, length, H), and no view that would hold a long transform."""
+    return y.transpose(1, 2).contiguous()

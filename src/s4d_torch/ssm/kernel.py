@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from s4d_torch.ssm.autodiff import again, gradients, traced, transformed
-from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
+from s4d_torch.ssm.autodiff import again, at_hand, gradients, traced, transformed
+from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank, inverse
 from s4d_torch.ssm.pairs import from_readout, multiplication, readout, to_real
 
 # Cauchy: complex128 entries of one block of (channels, modes, nodes); 64 MB
 CAUCHY_BLOCK = 2**22
+TRACED_BLOCK = 256  # samples of a block in a compiled graph
 
 
 def vandermonde(step: Discrete, C: Tensor, length: int, *, pairs: bool = True) -> Tensor:
@@ -52,9 +53,9 @@ def _power_sum(
     weights: Tensor, log_A: Tensor, length: int, pairs: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sums, (G, H, length), and the two tables of powers."""
-    T = block_length(length)
+    count, T = blocks(length)
     inner = powers(log_A, T)  # (H, T, M)
-    outer = powers(log_A, -(-length // T), stride=T)  # (H, I, M)
+    outer = powers(log_A, count, stride=T)  # (H, I, M)
     rows = to_real(weights[:, :, None] * outer, pairs)  # (G, H, I, S)
     sums = torch.matmul(rows, readout(inner, pairs).mT)  # (G, H, I, T)
     return sums.flatten(2)[..., :length], inner, outer
@@ -84,15 +85,15 @@ class _PowerSum(torch.autograd.Function):
 
             of_weights, of_log_A = gradients(plain, (weights, log_A), (grad,))
             return of_weights, of_log_A, None, None
-        T = inner.shape[1]
+        T, count = inner.shape[1], outer.shape[1]
         j = torch.arange(T, dtype=grad.dtype, device=grad.device)
         # reshape, not unflatten: gradients that come in batches know the former alone
-        blocks = torch.nn.functional.pad(grad, (0, -grad.shape[-1] % T))
-        blocks = blocks.reshape(*grad.shape[:-1], -1, T)
+        padded = torch.nn.functional.pad(grad, (0, count * T - grad.shape[-1]))
+        rows = padded.reshape(*grad.shape[:-1], -1, T)
         columns = torch.view_as_real(torch.cat([inner, j[:, None] * inner], dim=-1))
-        seen = torch.matmul(blocks, columns.flatten(-2))  # (G, H, I, 4 M)
+        seen = torch.matmul(rows, columns.flatten(-2))  # (G, H, I, 4 M)
         seen, late = torch.view_as_complex(seen.reshape(*seen.shape[:-1], -1, 2)).chunk(2, dim=-1)
-        i = torch.arange(outer.shape[1], dtype=grad.dtype, device=grad.device)
+        i = torch.arange(count, dtype=grad.dtype, device=grad.device)
         S0 = (outer * seen).sum(2)
         S1 = (outer * (T * i[:, None] * seen + late)).sum(2)
         scale = 2 if ctx.pairs else 1
@@ -113,7 +114,7 @@ def softmax(
     normalizer = torch.expm1(torch.where(grows, -horizon, horizon))
     decaying = torch.where(grows, none, weights / normalizer)
     kernel = power_sum(decaying, torch.where(grows, still, log_A), length, pairs=pairs)
-    if not traced() and not grows.is_meta and not bool(grows.any()):
+    if at_hand(grows) and not bool(grows.any()):
         return kernel
     back = torch.where(grows, -log_A, still)  # one step back in time, a decay
     end = torch.where(grows, length * log_A - horizon, still)
@@ -162,7 +163,8 @@ def cauchy(
     # a compiler chooses by itself what to compute again, an export has no backward pass, and
     # transforms know nothing of checkpoints
     sparing = torch.is_grad_enabled() and not traced()
-    resolvent = partial(checkpoint, _resolvent, use_reentrant=False) if sparing else _resolvent
+    again_later: Any = {"use_reentrant": False, "preserve_rng_state": False}
+    resolvent = partial(checkpoint, _resolvent, **again_later) if sparing else _resolvent
     spectrum = torch.cat([resolvent(A, dt, pairs, part, lead.numel()) for part in parts], dim=-1)
     whole = torch.cat([spectrum, spectrum[..., : length // 2].conj().flip(-1)], dim=-1)
     turn = -torch.pi / length * torch.arange(length, device=A.device, dtype=dt.dtype)
@@ -195,7 +197,7 @@ def _resolvent(A: Tensor, dt: Tensor, pairs: Tensor, z: Tensor, outputs: int) ->
 
 
 def _small_inverse(matrix: Tensor) -> Tensor:
-    return 1 / matrix if matrix.shape[-1] == 1 else torch.linalg.inv(matrix)
+    return 1 / matrix if matrix.shape[-1] == 1 else inverse(matrix)
 
 
 def dense(step: DiscreteLowRank) -> Tensor:
@@ -248,13 +250,12 @@ def krylov(A_bar: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     With l = T i + j this is ``(C A^(T i)) (A^j B)``: doubling, squares of A_bar and one product,
     all of them matrix products, and several times faster than the Cauchy sums on a CPU.
     """
-    lead, T = C.shape[:-2], block_length(length)
+    lead, (count, T) = C.shape[:-2], blocks(length)
     squares = Squares(A_bar)
-    count = -(-length // T)
     rows = squares.rows(C.reshape(-1, *C.shape[-2:]).transpose(0, 1), count, stride=T)
-    blocks = rows @ squares.columns(B[..., None], T)  # (H, I G, T)
-    blocks = blocks.unflatten(1, (count, -1)).permute(2, 0, 1, 3)  # (G, H, I, T)
-    return blocks.flatten(2)[..., :length].reshape(*lead, -1, length)
+    sums = rows @ squares.columns(B[..., None], T)  # (H, I G, T)
+    sums = sums.unflatten(1, (count, -1)).permute(2, 0, 1, 3)  # (G, H, I, T)
+    return sums.flatten(2)[..., :length].reshape(*lead, -1, length)
 
 
 def toeplitz(kernel: Tensor) -> Tensor:
@@ -275,8 +276,11 @@ def powers(log_A: Tensor, count: int, stride: int = 1) -> Tensor:
     """``A^(stride j)`` for j < count; (H, M) -> (H, count, M).
 
     By doubling: each power of two has its own exponential, so an entry is a product of a few
-    factors that are right to the last bit.
+    factors that are right to the last bit. A graph that is to serve every length has no such loop.
     """
+    if torch.compiler.is_compiling():
+        j = torch.arange(count, dtype=log_A.real.dtype, device=log_A.device)
+        return torch.exp(log_A[:, None] * (stride * j)[:, None])
     table = torch.ones_like(log_A)[:, None]
     while table.shape[1] < count:
         factor = torch.exp(log_A * (stride * table.shape[1]))
@@ -284,6 +288,13 @@ def powers(log_A: Tensor, count: int, stride: int = 1) -> Tensor:
     return table[:, :count]
 
 
-def block_length(length: int) -> int:
-    """The power of two nearest to sqrt(length): it makes both tables of powers short."""
-    return int(2 ** round(math.log2(max(length, 1)) / 2))
+def blocks(length: int) -> tuple[int, int]:
+    """How many blocks of T samples hold a sequence, about as many of each; T is a power of 2.
+
+    That makes both tables of powers short. A graph is to serve every length: its T is a number, and
+    it never has one block alone, for which torch would make another graph.
+    """
+    if torch.compiler.is_compiling():
+        return length // TRACED_BLOCK + 2, TRACED_BLOCK
+    T = int(2 ** round(math.log2(max(length, 1)) / 2))
+    return -(-length // T), T

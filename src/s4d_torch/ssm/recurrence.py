@@ -6,13 +6,18 @@ precision: a rounded A_bar would drift away from the convolution over thousands 
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
+from s4d_torch.ssm.autodiff import traced
+from s4d_torch.ssm.convolution import DEVICE_PIECE
 from s4d_torch.ssm.discretization import Discrete, DiscreteLowRank
-from s4d_torch.ssm.kernel import Squares, dense, powers, toeplitz
+from s4d_torch.ssm.kernel import Squares, blocks, dense, powers, toeplitz
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
 
 
@@ -44,6 +49,21 @@ class System(Protocol):
 
     def advance(self, state: Tensor, steps: Tensor, most: int) -> Tensor:
         """``A_bar^steps s`` with a number of steps up to ``most`` for each sequence, (batch,)."""
+        ...
+
+    def strides(self, count: int, stride: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Powers of ``A_bar^stride``, for ``count`` chunks; ``stride`` is a power of 2 or count 1.
+
+        Rounded to the precision of a signal: each is made exactly, and used a few times.
+        """
+        ...
+
+    def spread(self, state: Tensor, count: int, strides: tuple[Tensor, ...]) -> Tensor:
+        """``A_bar^(stride i) s`` for i < count: (batch, H, S) -> (H, batch, count, S)."""
+        ...
+
+    def gather(self, parts: Tensor, *strides: Tensor) -> Tensor:
+        """``sum_i A_bar^(stride (count-1-i)) parts_i``: (H, count, batch, S) -> (H, batch, S)."""
         ...
 
     def outputs(self, length: int) -> Tensor:
@@ -81,6 +101,17 @@ class DiagonalSystem:
     def advance(self, state: Tensor, steps: Tensor, most: int) -> Tensor:
         count = steps.to(self.step.log_A.real.dtype)[:, None, None]
         return self.apply(torch.exp(self.step.log_A * count), state)
+
+    def strides(self, count: int, stride: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        return (_rounded(powers(self.step.log_A, count, stride), dtype),)  # (H, count, M)
+
+    def spread(self, state: Tensor, count: int, strides: tuple[Tensor, ...]) -> Tensor:
+        modes = to_complex(state, self.pairs).transpose(0, 1)  # (H, batch, M)
+        return to_real(strides[0][:, None] * modes[:, :, None], self.pairs)
+
+    def gather(self, parts: Tensor, *strides: Tensor) -> Tensor:
+        weights = strides[0].flip(1)[:, :, None]  # the last part is there already
+        return to_real((weights * to_complex(parts, self.pairs)).sum(1), self.pairs)
 
     def outputs(self, length: int) -> Tensor:
         return readout(self.C[:, None] * powers(self.step.log_A, length), self.pairs)
@@ -122,11 +153,37 @@ class DenseSystem:
             state = torch.where(odd, self.apply(self.squares.get(k), state), state)
         return state
 
+    def strides(self, count: int, stride: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        first, levels = stride.bit_length() - 1, 0
+        while 2**levels < count:  # doubled and doubled again
+            levels += 1
+        return tuple(self.squares.get(first + k).mT.to(dtype) for k in range(levels))
+
+    def spread(self, state: Tensor, count: int, strides: tuple[Tensor, ...]) -> Tensor:
+        total = state.transpose(0, 1)[:, None]  # (H, 1, batch, S)
+        for power in strides:
+            total = torch.cat([total, _times(total, power)], dim=1)
+        return total[:, :count].transpose(1, 2)
+
+    def gather(self, parts: Tensor, *strides: Tensor) -> Tensor:
+        for power in strides:  # two neighbours become one; zeros before the first change nothing
+            odd = parts.shape[1] % 2
+            if torch.compiler.is_compiling() or odd:
+                parts = pad(parts, (0, 0, 0, 0, odd, 0))
+            early, late = parts.unflatten(1, (-1, 2)).unbind(2)
+            parts = _times(early, power) + late
+        return parts[:, 0]
+
     def outputs(self, length: int) -> Tensor:
         return self.squares.rows(self.output[:, None], length)
 
     def inputs(self, length: int) -> Tensor:
         return self.squares.columns(self.input[..., None], length).mT.flip(1)
+
+
+def _times(states: Tensor, power: Tensor) -> Tensor:
+    """(H, I, batch, S) times (H, S, S); a product that broadcasts would copy the power I times."""
+    return (states.flatten(1, 2) @ power).unflatten(1, states.shape[1:3])
 
 
 def step(system: System, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,47 +193,60 @@ def step(system: System, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     return y.to(u.dtype), state
 
 
-def scan(system: System, u: Tensor, state: Tensor, *, chunk: int = 64) -> tuple[Tensor, Tensor]:
+def scan(
+    system: System,
+    u: Tensor,
+    state: Tensor,
+    *,
+    chunk: int | None = None,
+    skip: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """A sequence in chunks: u (batch, H, L), state (batch, H, S) -> y (batch, H, L), end state.
 
+    ``skip`` (H,) is a D, added to what reaches the output at once.
     Inside a chunk of T samples the output is a T x T Toeplitz product plus what the state at its
-    start still sends; the states at the starts follow one another with ``A_bar^T``.
+    start still sends; the states at the starts follow one another with ``A_bar^T``. Chunks are
+    short on a CPU; on another device they are fewer, and so are the states.
     """
     length = u.shape[-1]
+    chunk = chunk or (64 if u.is_cpu else max(64, blocks(length)[1]))
     whole = length // chunk * chunk
+    direct = system.direct if skip is None else system.direct + skip
     ys = []
     for part in (u[..., :whole], u[..., whole:]):
         if part.shape[-1]:
-            y, state = _scan_whole(system, part, state, min(chunk, part.shape[-1]))
+            y, state = _scan_whole(system, part, state, min(chunk, part.shape[-1]), direct)
             ys.append(y)
     y = ys[0] if len(ys) == 1 else torch.cat(ys, dim=1)
     return y.transpose(1, 2), state
 
 
-def _scan_whole(system: System, u: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def _scan_whole(
+    system: System, u: Tensor, state: Tensor, chunk: int, direct: Tensor
+) -> tuple[Tensor, Tensor]:
     """u (batch, H, L) -> y (batch, L, H) as it lies in memory, which is what comes next reads."""
     dtype, exact = u.dtype, state.dtype
     batch, channels = u.shape[:2]
-    blocks = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
+    rows = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
     outputs = system.outputs(chunk)  # (H, T, S)
-    added = _added(system, blocks, batch, chunk)
+    added = _added(system, rows, batch, chunk)
     state, power = state.to(dtype), _rounded(system.power(chunk), dtype)
     starts = []
     for more in added:  # (H, batch, S)
         starts.append(state.transpose(0, 1))
         state = system.apply(power, state) + more.transpose(0, 1)
     kernel = torch.cat(
-        [system.direct[:, None], (outputs[:, :-1] * system.input[:, None]).sum(-1)], dim=-1
+        [direct[:, None], (outputs[:, :-1] * system.input[:, None]).sum(-1)], dim=-1
     )  # (H, T)
-    free = torch.bmm(torch.stack(starts, 1).flatten(1, 2), outputs.to(dtype).mT)
-    y = torch.baddbmm(free, blocks, toeplitz(kernel).to(dtype))  # (H, I batch, T)
+    y = torch.bmm(torch.stack(starts, 1).flatten(1, 2), outputs.to(dtype).mT)
+    y = torch.baddbmm(y, rows, toeplitz(kernel).to(dtype))  # (H, I batch, T)
     y = y.unflatten(1, (-1, batch)).permute(2, 1, 3, 0).flatten(1, 2)
     return y, state.to(exact)
 
 
-def _added(system: System, blocks: Tensor, batch: int, chunk: int) -> tuple[Tensor, ...]:
+def _added(system: System, rows: Tensor, batch: int, chunk: int) -> tuple[Tensor, ...]:
     """What each chunk adds to the state by its end: (H, I batch, T) -> I times (H, batch, S)."""
-    added = torch.bmm(blocks, system.inputs(chunk).to(blocks.dtype))
+    added = torch.bmm(rows, system.inputs(chunk).to(rows.dtype))
     return added.unflatten(1, (-1, batch)).unbind(1)
 
 
@@ -191,17 +261,19 @@ def end_state(
 ) -> Tensor:
     """The state after u (batch, H, L), or after the first ``lengths`` samples of each sequence."""
     length = u.shape[-1]
-    if lengths is not None:  # align the ends: zeros before the first sample leave a zero state
-        place = torch.arange(length, device=u.device) + (lengths - length)[:, None]
-        u = u.gather(-1, place.clamp(min=0)[:, None].expand_as(u))
-        u = torch.where((place >= 0)[:, None], u, torch.zeros_like(u))
-    chunk = min(64, length)
-    padded = torch.nn.functional.pad(u, (-length % chunk, 0)).unflatten(-1, (-1, chunk))
-    blocks = padded.permute(1, 2, 0, 3).reshape(u.shape[1], -1, chunk)
-    first, *others = _added(system, blocks, u.shape[0], chunk)
-    total, power = first.transpose(0, 1).to(system.input.dtype), system.power(chunk)
-    for more in others:
-        total = system.apply(power, total) + more.transpose(0, 1)
+    count, chunk = chunks(length)
+    tables: Any = system.inputs(chunk).to(u.dtype), *system.strides(count, chunk, u.dtype)
+    rows = rows_at_once(u)
+    if traced() or u.shape[0] <= rows:
+        total = _gathered(system, count, u, lengths, *tables)
+    else:  # a copy of all of u, in the order that products need, would be kept for the gradients
+        ends = [None] * u.shape[0] if lengths is None else lengths.split(rows)
+        again_later: Any = {"use_reentrant": False, "preserve_rng_state": False}
+        each = zip(u.split(rows), ends, strict=False)
+        piece = partial(checkpoint, _gathered, system, count, **again_later)
+        parts = [piece(x, n, *tables) for x, n in each]
+        total = torch.cat(parts, dim=1)
+    total = total.transpose(0, 1).to(system.input.dtype)
     if state is None:
         return total
     if lengths is None:
@@ -209,12 +281,41 @@ def end_state(
     return total + system.advance(state, lengths, length)
 
 
-def free_response(system: System, state: Tensor, length: int) -> Tensor:
-    """What a state sends to the output without input: (batch, H, S) -> (batch, H, length)."""
-    chunk = min(64, length)
-    starts, power = [state], system.power(chunk)
-    for _ in range(1, -(-length // chunk)):
-        starts.append(system.apply(power, starts[-1]))
-    rows = torch.stack(starts, 2).transpose(0, 1).flatten(1, 2)  # (H, batch I, S)
-    sent = torch.bmm(rows, system.outputs(chunk).mT).unflatten(1, (state.shape[0], -1))
-    return sent.flatten(2).transpose(0, 1)[..., :length]
+def rows_at_once(u: Tensor) -> int:
+    """Sequences of u (batch, H, L) that are copied at a time: all of them on a CPU."""
+    batch, channels, length = u.shape
+    return batch if u.is_cpu else max(1, DEVICE_PIECE // (channels * length * u.element_size()))
+
+
+def _gathered(
+    system: System, count: int, u: Tensor, lengths: Tensor | None, inputs: Tensor, *strides: Tensor
+) -> Tensor:
+    """What u (batch, H, L) leaves behind at its ends; (H, batch, S)."""
+    (batch, channels, length), chunk = u.shape, inputs.shape[1]
+    if lengths is not None:  # align the ends: zeros before the first sample leave a zero state
+        place = torch.arange(length, device=u.device) + (lengths - length)[:, None]
+        u = u.gather(-1, place.clamp(min=0)[:, None].expand_as(u))
+        u = torch.where((place >= 0)[:, None], u, 0.0)
+    if torch.compiler.is_compiling() or length % chunk:  # zeros are as good as an earlier start
+        u = pad(u, (count * chunk - length, 0))
+    rows = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
+    added = torch.bmm(rows, inputs).unflatten(1, (-1, batch))  # (H, I, batch, S)
+    return system.gather(added, *strides)
+
+
+def free_response(system: System, state: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    """What a state sends to the output without input: (batch, H, S) -> (batch, length, H)."""
+    count, chunk = chunks(length)
+    strides = system.strides(count, chunk, dtype)
+    starts = system.spread(state.to(dtype), count, strides)  # (H, batch, I, S)
+    sent = torch.bmm(starts.flatten(1, 2), system.outputs(chunk).to(dtype).mT)
+    return sent.unflatten(1, (state.shape[0], -1)).flatten(2).permute(1, 2, 0)[:, :length]
+
+
+def chunks(length: int) -> tuple[int, int]:
+    """Into how many chunks of how many samples a sequence goes, about as many of each."""
+    count, chunk = blocks(length)
+    if torch.compiler.is_compiling():
+        return count, chunk
+    chunk = min(length, max(64, chunk))
+    return -(-length // chunk), chunk

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from s4d_torch._registry import Registry
+from s4d_torch.ssm.compiled import direct
+from s4d_torch.ssm.compiled.low_rank import low_rank_kernel
 from s4d_torch.ssm.compiled.runtime import available
 from s4d_torch.ssm.compiled.tables import ScanTables, make_tables, stored_tables
 from s4d_torch.ssm.compiled.vandermonde import stored_kernel
@@ -146,6 +148,11 @@ class StateSpace:
         return self.raw_P is None
 
     @property
+    def modes(self) -> int:
+        """Of a channel."""
+        return self.raw_decay.shape[1]
+
+    @property
     def compiled_kernel(self) -> bool:
         """Whether K comes from compiled code, which takes too little care for float64."""
         return (
@@ -168,6 +175,45 @@ class StateSpace:
             stored = (x.to(self.dtype) for x in (*self._in_pairs(self.raw_C), self.log_dt))
             return stored_kernel(codes, self.rate, length, *stored, pairs=self.pairs)
         return self.kernel_rule.compute(self, length).to(self.dtype)
+
+    def response(self, length: int) -> Tensor:
+        """The kernel with D added to its first sample: what answers to one unit of input."""
+        return self._remember(("response", length), lambda: self._response(length))
+
+    def _response(self, length: int) -> Tensor:
+        kernel = self._kernel(length, None)
+        skip = torch.nn.functional.pad(self.D.to(kernel.dtype)[:, None], (0, length - 1))
+        if self._bidirectional:  # the present is counted once
+            skip = torch.stack([skip, torch.zeros_like(skip)])
+        return kernel + skip
+
+    def convolve(self, u: Tensor, ahead: int = 0) -> Tensor:
+        """``K * u + D u`` term by term, or with ``ahead=1`` what the kernel that looks ahead adds.
+
+        u, y (batch, length, d_model).
+        """
+        if self.memory is None and self.compiled_kernel:
+            codes, C, *stored = self.as_stored()
+            D = stored.pop()
+            given = (C[ahead], *stored, D.new_zeros(0) if ahead else D)
+            return direct.convolve_stored(codes, self.rate, u, *given, ahead=ahead)
+        length = u.shape[1]
+        taps = self._remember(("taps", length, ahead), lambda: self._taps(length, ahead))
+        return direct.convolve(u, taps, ahead)
+
+    def as_stored(self) -> tuple[Any, ...]:
+        """For compiled kernels: the numbers of rule, constraint and pairs; C (1 or 2, H, modes, 2),
+        decay, frequency, B, log_dt and D.
+        """
+        assert self._codes is not None
+        decay, frequency, B, C = self._in_pairs(self.raw_C)
+        C = C if self._bidirectional else C[None]
+        given = (C, decay, frequency, B, self.log_dt, self.D)
+        return (*self._codes, int(self.pairs)), *(x.to(self.dtype) for x in given)
+
+    def _taps(self, length: int, ahead: int) -> Tensor:
+        response = self._response(length)
+        return direct.as_taps(response[ahead] if self._bidirectional else response)
 
     def tables(self, ahead: int = 0) -> ScanTables:
         """For the compiled scan: with D inside; ``ahead=1`` of the kernel that looks ahead."""
@@ -271,9 +317,16 @@ def _krylov(space: StateSpace, length: int) -> Tensor:
     return krylov(dense(step), to_real(step.B_now), readout(space.C), length)
 
 
-def _cauchy_or_krylov(space: StateSpace, length: int) -> Tensor:
-    """With a low-rank term Krylov doubling, several times faster on a CPU; else the sums."""
-    return _cauchy(space, length) if space.raw_P is None else _krylov(space, length)
+def _recurrence(space: StateSpace, length: int) -> Tensor:
+    """The same K sample by sample in compiled code: the fastest on a CPU by far."""
+    if not available(space.raw_C.device, torch.float64):
+        return _krylov(space, length)
+    return low_rank_kernel(space.discrete_low_rank(), space.C, length)
+
+
+def _low_rank(space: StateSpace, length: int) -> Tensor:
+    """With a low-rank term the recurrence; else the sums."""
+    return _cauchy(space, length) if space.raw_P is None else _recurrence(space, length)
 
 
 KERNELS.register("vandermonde", Kernel(_vandermonde, compiled=True))
@@ -281,11 +334,11 @@ KERNELS.register("softmax", Kernel(_softmax, discretizations=("zoh",), adjust=_n
 KERNELS.register(
     "cauchy",
     Kernel(
-        _cauchy_or_krylov,
+        _low_rank,
         structures=("diagonal", "dplr"),
         discretizations=("bilinear",),
         real_modes=False,
-        algorithms={"cauchy": _cauchy, "krylov": _krylov},
+        algorithms={"cauchy": _cauchy, "krylov": _krylov, "recurrence": _recurrence},
     ),
 )
 

@@ -13,6 +13,9 @@ from s4d_torch.nn.stepping.sampling import check_model, check_options
 from s4d_torch.nn.stepping.step import CompiledStep
 
 PIECE = 1 << 14  # symbols of a prompt that are read at a time, and random numbers drawn
+# Symbols times channels that are read sooner one by one than as a sequence, whose compiled code is
+# then not needed at all.
+FEW = 1 << 16
 
 
 class Generation:
@@ -49,14 +52,16 @@ class Generation:
 
     @torch.no_grad()
     def _read(self, symbols: Tensor) -> None:
-        """As one convolution, or several if it is long."""
-        model, state = cast(Any, self._step._model), self._step.state
+        """One by one if there are few, else as one convolution, or several if they are many."""
+        model = cast(Any, self._step._model)
+        if self._step.compiled and symbols.numel() * model.d_model <= FEW:
+            self._scores = self._step.push_many(symbols)[:, -1].contiguous()
+            return
+        state = self._step.state
         for piece in symbols.split(PIECE, dim=1):
             scores, state = model(piece, state, rate=self._step.rate)
         self._scores = scores[:, -1].contiguous()
         self._step.start(state)
-        # nothing, but compiled: whoever waits for symbols does not wait for the compiler too
-        self._step.sample(self._scores, torch.zeros(0, len(symbols), dtype=torch.float64))
 
     def write(
         self,

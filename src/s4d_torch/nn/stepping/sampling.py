@@ -36,8 +36,8 @@ def not_numbers() -> ValueError:
     )
 
 
-def check_model(model: Model) -> None:
-    """Whether a model can read what it writes."""
+def obstacles(model: Model) -> list[str]:
+    """Why a model cannot read what it writes; nothing if it can."""
     config, extra = model.config, model.d_input - model.d_output
     wanted = {"encoder": "embedding", "pooling": "none", "towers": 1}
     wrong = [
@@ -52,6 +52,12 @@ def check_model(model: Model) -> None:
             f"d_input={model.d_input} with d_output={model.d_output}; expected as many symbols "
             "out as in, or one less: d_input = d_output + 1, the last token being the beginning"
         )
+    return wrong
+
+
+def check_model(model: Model) -> None:
+    """Whether a model can read what it writes."""
+    wrong = obstacles(model)
     if wrong:
         raise ValueError(f"this model cannot generate: it has {'; '.join(wrong)}")
 

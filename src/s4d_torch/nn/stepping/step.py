@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cache
-from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.plan import Model, ModelPlan, lacking, make_plan
+from s4d_torch.nn.plan import Model, lacking, make_plan
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping import sampling
-from s4d_torch.nn.stepping.tables import StepTables, make_tables
-from s4d_torch.ssm.compiled.runtime import available, compiled_module, first_call
+from s4d_torch.nn.stepping.machine import Machine
+from s4d_torch.ssm.compiled.runtime import available
 
-BLOCK = 16  # samples between two runs of a mode; at most modes_code.MOST
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 Signal = TypeVar("Signal", Tensor, np.ndarray[Any, Any])
@@ -54,28 +51,26 @@ class CompiledStep:
         self.batch_size, self.rate = batch_size, rate
         self._model = cast(Model, deepcopy(model).eval().requires_grad_(False))
         weight = next(model.parameters())
-        self._plan = make_plan(self._model, rate) if compiles(self._model) else None
-        self._stream = self._make(BLOCK)
-        self._single: _Machine | _Eager | None = None  # for calls, whose state is needed at once
+        self._stream = self._make_stream()
+        self._single: Machine | _Eager | None = None  # for calls, whose state goes in and out
         tokens = isinstance(model.encoder, nn.Embedding)
         self._dtype, self._device = weight.dtype, weight.device
         self._dtypes = INTEGERS if tokens else (weight.dtype,)
         lead = (batch_size,) if model.towers == 1 else (batch_size, 2)
         self._shape = lead if tokens else (*lead, model.d_input)
 
-    def _make(self, block: int) -> _Machine | _Eager:
-        """A stream; in machine code the modes run every ``block`` samples."""
-        if self._plan is None:
-            return _Eager(self._model, self.batch_size, self.rate)
-        return _Machine(self._plan, self.batch_size, block)
+    def _make_stream(self) -> Machine | _Eager:
+        if compiles(self._model):
+            return Machine(make_plan(self._model, self.rate), self.batch_size)
+        return _Eager(self._model, self.batch_size, self.rate)
 
     def __call__(self, u: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         """One sample, and a state, which is not changed: the same as ``model.step``."""
         self._check(u)
         self._check_state(state)
         if self._single is None:
-            self._single = self._make(1)
-        self._single.start(state)
+            self._single = self._stream.fork()
+        self._single.start(state, samples=1)
         return self._single.push(u), self._single.state
 
     def start(self, state: ModelState | None = None) -> None:
@@ -130,6 +125,11 @@ class CompiledStep:
         return self._stream.sample(scores.detach(), draws.detach(), float(temperature), kept)
 
     @property
+    def compiled(self) -> bool:
+        """Whether this is machine code, or the model's own step has taken over."""
+        return isinstance(self._stream, Machine)
+
+    @property
     def state(self) -> ModelState:
         """The state after all that was pushed since the start; a copy."""
         return self._stream.state
@@ -168,110 +168,6 @@ def _restored(model: Model, batch_size: int, rate: float, state: ModelState) -> 
     return step
 
 
-class _Machine:
-    """The arrays of one stream, and the calls of machine code on them."""
-
-    def __init__(
-        self, plan: ModelPlan, batch_size: int, block: int, tables: StepTables | None = None
-    ) -> None:
-        code, model = _code(), plan.model
-        self._model, self._plan, self._options = model, plan, (batch_size, block)
-        rows, dtype = model.towers * batch_size, model._each_block()[0].layer.ssm.raw_C.dtype
-        self._tables = tables or make_tables(plan, rows, block, code.LANES, dtype)
-        options, weights, cells = self._tables[:3]
-        layers, groups, modes, _, lanes = cells.shape
-        self._clock = np.zeros(1 + layers * groups, dtype=np.int64)
-        self._modes = np.zeros((layers, rows, groups, modes, 2, lanes))
-        self._spare = np.zeros_like(self._modes)
-        self._layer_shape = (rows, model.d_model, plan.d_state)
-        self._pool = np.zeros((rows, model.d_model + 1))
-        self._ring = np.zeros((layers, rows, 2, block, groups * lanes), weights.dtype)
-        self._unused = np.zeros_like(self._ring[0, 0, 1])
-        self._constant = (options, self._clock, weights, cells, self._modes, self._pool, self._ring)
-        self._batch_size = batch_size
-        self._tokens = np.zeros(0, dtype=np.int64)
-        self._u = np.zeros((0, 1), weights.dtype)
-        if plan.tokens:
-            self._tokens = self._input = np.zeros(rows, dtype=np.int64)
-        else:
-            self._u = self._input = np.zeros((rows, model.d_input), weights.dtype)
-        self._y = np.zeros((batch_size, model.d_output), weights.dtype)
-        pair = () if model.towers == 1 else (2,)
-        shape = (batch_size, *pair, *self._input.shape[1:])
-        self._inlet = torch.from_numpy(self._input).view(shape)
-        self._run = code.run
-        self._arguments = (*self._constant, self._u, self._tokens, self._y)
-        used = ("run", "first_outputs", "catch_up", "load", "unload")
-        first_call("the step", self._warm_up, [getattr(code, name) for name in used])
-
-    def _warm_up(self) -> None:
-        """Compile all that a stream uses, by using it."""
-        self.start(self._model.initial_state(self._batch_size))
-        self._run(*self._constant, self._u[:0], self._tokens[:0], self._y[:0])
-        _ = self.state
-
-    def fork(self) -> _Machine:
-        return _Machine(self._plan, *self._options, self._tables)
-
-    def start(self, state: ModelState) -> None:
-        code, tables = _code(), self._tables
-        for i, layer in enumerate(state.layers):
-            code.load(_as_array(layer), tables.scale[i], self._modes[i])
-        self._pool[:, :-1] = _as_array(state.total)
-        self._pool[:, -1] = _as_array(state.samples)
-        self._clock[:], self._clock[0] = self._ring.shape[3], 0
-        self._ring[:] = 0
-        np.copyto(self._spare, self._modes)
-        code.first_outputs(tables.cells, tables.reads, self._spare, self._ring)
-
-    @property
-    def state(self) -> ModelState:
-        code, tables = _code(), self._tables
-        np.copyto(self._spare, self._modes)
-        code.catch_up(self._clock, tables.cells, self._spare, self._ring, self._unused)
-        layers = [np.empty(self._layer_shape) for _ in self._spare]
-        for modes, factor, layer in zip(self._spare, tables.unscale, layers, strict=True):
-            code.unload(modes, factor, layer)
-        pool = torch.from_numpy(self._pool.copy())
-        return ModelState(
-            tuple(torch.from_numpy(layer) for layer in layers),
-            total=pool[:, :-1].contiguous(),
-            samples=pool[:, -1].contiguous(),
-        )
-
-    def push(self, u: Tensor) -> Tensor:
-        self._inlet.copy_(u.detach() if u.requires_grad else u)
-        if not self._run(*self._arguments):
-            self._model._check_values(u)
-        return torch.from_numpy(self._y.copy())
-
-    def push_many(self, u: Tensor) -> Tensor:
-        """u (length, batch, ...) -> y (length, batch, d_output)."""
-        samples = np.array(_as_array(u), dtype=self._input.dtype, order="C")
-        samples = samples.reshape(-1, *self._input.shape[1:])
-        y = np.zeros((len(u) * self._batch_size, self._model.d_output), self._y.dtype)
-        pair = (self._u, samples) if self._plan.tokens else (samples, self._tokens)
-        if not self._run(*self._constant, *pair, y):
-            self._model._check_values(u)
-        return torch.from_numpy(y).unflatten(0, (-1, self._batch_size))
-
-    def sample(
-        self, scores: Tensor, draws: Tensor, temperature: float, top_k: int
-    ) -> tuple[Tensor, Tensor]:
-        code = compiled_module("s4d_torch.nn.stepping.sampling_code")
-        following, drawn = _as_array(scores).copy(), _as_array(draws.cpu())
-        chosen = np.zeros(draws.shape, dtype=np.int64)
-
-        def run(*arrays: Any) -> bool:
-            found: bool = code.sample(*self._constant, following, temperature, top_k, *arrays)
-            return found
-
-        first_call("the step", lambda: run(drawn[:0], chosen[:0]), [code.sample])
-        if not run(drawn, chosen):
-            raise sampling.not_numbers()
-        return torch.from_numpy(chosen), torch.from_numpy(following)
-
-
 class _Eager:
     """A stream by the model's own step."""
 
@@ -282,7 +178,7 @@ class _Eager:
     def fork(self) -> _Eager:
         return _Eager(self._model, self._batch_size, self._rate)
 
-    def start(self, state: ModelState) -> None:
+    def start(self, state: ModelState, samples: int = 0) -> None:
         self.state = state
 
     @torch.no_grad()
@@ -306,14 +202,3 @@ class _Eager:
 def _as_tensor(u: np.ndarray[Any, Any]) -> Tensor:
     backward = any(stride < 0 for stride in u.strides)  # which torch does not know
     return torch.from_numpy(u.copy() if backward or not u.flags.writeable else u)
-
-
-def _as_array(x: Tensor) -> np.ndarray[Any, Any]:
-    """Contiguous, and without a negative bit, which NumPy does not know."""
-    return x.detach().resolve_neg().contiguous().numpy()
-
-
-@cache
-def _code() -> ModuleType:
-    """The compiled code; slow to import, so not before it is used."""
-    return compiled_module("s4d_torch.nn.stepping.step_code")

@@ -1,71 +1,82 @@
-"""The plan of a model as the flat arrays of the compiled step; ``step_code`` has their layout."""
+"""The plan of a model as the constant arrays of the compiled step; see ``layout``."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from s4d_torch.nn.norm import FoldedNorm
+from s4d_torch.nn.norm import FoldedNorm, NormKind
 from s4d_torch.nn.plan import AffinePlan, ModelPlan, SystemPlan
-from s4d_torch.ssm.compiled.runtime import compiled_module
+from s4d_torch.nn.stepping import layout
+from s4d_torch.nn.stepping.layout import BLOCK, W, padded
 from s4d_torch.ssm.pairs import to_complex
 
 TINY = 1e-200  # a mode that inputs hardly reach is scaled by this, not by its B
+INPUTS = 4  # of a linear map that are read at once
 
 Array = Any
 
 
-class StepTables(NamedTuple):
-    """The constant arrays of ``step_code``; ``scale`` and ``unscale`` are for states."""
+@dataclass(frozen=True)
+class StepTables:
+    """The constant arrays of the step; ``scale`` (layers, 1, H, modes), complex, is for states."""
 
     plan: Array
     weights: Array
     cells: Array
-    reads: Array
     scale: Array
-    unscale: Array
+    systems: list[SystemPlan]
+    _rows: dict[int, Array] = field(default_factory=dict)
+
+    def rows(self, samples: int) -> Array:
+        """``C A_bar^j``, (layers, H, samples, S): by them a state sends its first outputs.
+
+        Large, and of no use to a stream that starts from rest, so made when first asked for.
+        """
+        if samples not in self._rows:
+            each = [plan.tables(samples)[0][:, :samples] for plan in self.systems]
+            self._rows[samples] = torch.stack(each).numpy()
+        return self._rows[samples]
 
 
 class SystemTables(NamedTuple):
-    """One system in scaled modes: taps (block, H), cell (H, M, 4 + 4 rank), read (H, M, 2)."""
+    """One system in scaled modes: taps (H, BLOCK), cell (H, M, 4 + 4 rank), scale (H, M)."""
 
     taps: Tensor
     cell: Tensor
-    read: Tensor
     scale: Tensor
 
 
 @torch.no_grad()
-def make_tables(
-    plan: ModelPlan, rows: int, block: int, lanes: int, dtype: torch.dtype
-) -> StepTables:
-    """``rows`` sequences, ``block`` samples between two runs of a mode, ``lanes`` in a group."""
-    systems = [system_tables(layer.past, block) for layer in plan.blocks]
-    flat = [part.double().flatten() for part in _weights(plan, systems, lanes)]
+def make_tables(plan: ModelPlan, rows: int, dtype: torch.dtype) -> StepTables:
+    """For ``rows`` sequences at a time."""
+    systems = [system_tables(block.past) for block in plan.blocks]
+    weights = [part.double().flatten() for part in _weights(plan, systems)]
+    cells = torch.stack([_grouped(system.cell) for system in systems])
     return StepTables(
-        plan=_options(plan, rows, block, dtype),
-        weights=torch.cat(flat).to(dtype).numpy(),
-        cells=torch.stack([_grouped(system.cell, lanes) for system in systems]).numpy(),
-        reads=torch.stack([_grouped(system.read, lanes) for system in systems]).numpy(),
-        scale=torch.stack([_parts(1 / system.scale) for system in systems]).numpy(),
-        unscale=torch.stack([_parts(system.scale) for system in systems]).numpy(),
+        plan=_options(plan, rows, cells),
+        weights=torch.cat(weights).to(dtype).numpy(),
+        cells=cells.flatten().numpy(),
+        scale=torch.stack([system.scale for system in systems])[:, None].resolve_conj().numpy(),
+        systems=[block.past for block in plan.blocks],
     )
 
 
-def system_tables(plan: SystemPlan, block: int) -> SystemTables:
+def system_tables(plan: SystemPlan) -> SystemTables:
     pairs = plan.kind != "real"
-    rows = plan.tables(block)[0]  # (H, block, S)
-    lagged = (rows[:, : block - 1] * plan.input[:, None]).sum(-1)
-    taps = torch.cat([plan.direct[:, None], lagged], dim=1).T
+    rows = plan.tables(BLOCK)[0]  # (H, BLOCK, S)
+    lagged = (rows[:, : BLOCK - 1] * plan.input[:, None]).sum(-1)
+    taps = torch.cat([plan.direct[:, None], lagged], dim=1)
     B = to_complex(plan.input.contiguous(), pairs)
     scale = torch.where(B.abs() < TINY, torch.full_like(B, TINY), B)
-    cell = [_parts(to_complex(plan.diagonal, pairs)), _row(rows[:, block - 1], scale, pairs)]
+    cell = [_parts(to_complex(plan.diagonal, pairs)), _row(rows[:, BLOCK - 1], scale, pairs)]
     if plan.kind == "low rank":
         for left, right in zip(plan.left.unbind(-1), plan.right.unbind(-2), strict=True):
             cell += [_parts(to_complex(left.contiguous()) / scale), _row(right, scale, pairs)]
-    return SystemTables(taps, torch.cat(cell, dim=-1), _row(rows[:, 0], scale, pairs), scale)
+    return SystemTables(taps, torch.cat(cell, dim=-1), scale)
 
 
 def _parts(x: Tensor) -> Tensor:
@@ -79,56 +90,80 @@ def _row(row: Tensor, scale: Tensor, pairs: bool) -> Tensor:
     return _parts((weights * scale).conj())
 
 
-def _grouped(x: Tensor, lanes: int) -> Tensor:
-    """(H, M, F) -> (groups, M, F, lanes), with zeros for channels that are not there."""
-    x = nn.functional.pad(x, (0, 0, 0, 0, 0, -x.shape[0] % lanes))
-    return x.unflatten(0, (-1, lanes)).permute(0, 2, 3, 1).contiguous()
-
-
-def _options(plan: ModelPlan, rows: int, block: int, dtype: torch.dtype) -> Array:
-    code = compiled_module("s4d_torch.nn.stepping.step_code")
-    norm = plan.blocks[0].norm
-    assert norm is not None
+def _options(plan: ModelPlan, rows: int, cells: Tensor) -> Array:
+    layers, groups, modes, width, _ = cells.shape
     options = {
-        code.ROWS: rows,
-        code.TOWERS: plan.towers,
-        code.INPUTS: plan.d_input,
-        code.WIDTH: plan.d_model,
-        code.OUTPUTS: plan.d_output,
-        code.BLOCK: block,
-        code.EMBEDDING: plan.tokens,
-        code.NORM: norm.kind,
-        code.PRENORM: plan.prenorm,
-        code.ACTIVATION: plan.activation.compiled,
-        code.MIXING: plan.mixing.compiled,
-        code.MEAN: plan.pooling == "mean",
-        code.EXACT: dtype == torch.float64,
+        layout.ROWS: rows,
+        layout.TOWERS: plan.towers,
+        layout.LAYERS: layers,
+        layout.GROUPS: groups,
+        layout.MODES: modes,
+        layout.RANK: (width - 4) // 4,
+        layout.INPUTS: plan.d_input if plan.tokens else padded(plan.d_input, INPUTS),
+        layout.WIDTH: plan.d_model,
+        layout.OUTPUTS: plan.d_output,
+        layout.EMBEDDING: plan.tokens,
+        layout.PRENORM: plan.prenorm,
+        layout.ACTIVATION: plan.activation.compiled,
+        layout.MIXING: plan.mixing.compiled,
+        layout.MEAN: plan.pooling == "mean",
     }
     return np.array([options[place] for place in sorted(options)], dtype=np.int64)
 
 
-def _weights(plan: ModelPlan, systems: list[SystemTables], lanes: int) -> Iterator[Tensor]:
-    """All weights in the order of use; matrices as (inputs, outputs)."""
-    first = plan.blocks[0].norm
-    yield torch.tensor(0.0 if first is None else first.eps, dtype=torch.float64)
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def _weights(plan: ModelPlan, systems: list[SystemTables]) -> Iterator[Tensor]:
+    """All weights in the order of use."""
+    width = plan.d_model
+    yield _padded(torch.ones(width), 0)  # which channels there are
     if isinstance(plan.encoder, AffinePlan):
-        yield from _affine(plan.encoder)
+        yield _affine(plan.encoder, multiple=INPUTS)
     else:
-        yield plan.encoder
-    for block, system in zip(plan.blocks, systems, strict=True):
-        yield from _scale_and_shift(block.norm)
-        yield nn.functional.pad(system.taps, (0, -plan.d_model % lanes))
+        yield _padded(plan.encoder, 1)
+    none = FoldedNorm(NormKind.NONE, torch.ones(width), torch.zeros(width))
+    norms = [block.norm for block in plan.blocks]
+    *before, last = [*norms, plan.norm] if plan.prenorm else [none, *norms]
+    # lag -i modulo K, twice: the ring, read from its beginning, begins with any lag
+    lags = -torch.arange(2 * BLOCK) % BLOCK
+    for norm, block, system in zip(before, plan.blocks, systems, strict=True):
+        yield from _norm(norm)
+        yield _grouped(system.taps[:, lags])
         if block.linear is not None:
-            yield from _affine(block.linear)
-    yield from _scale_and_shift(plan.norm)
+            yield _affine(block.linear, branches=len(block.linear.bias) // width)
+    yield from _norm(last)
     for part in plan.decoder:
-        yield from _affine(part)
+        yield _affine(part, parts=part.weight.shape[1] // width)
 
 
-def _affine(plan: AffinePlan) -> tuple[Tensor, Tensor]:
-    return plan.weight.T, plan.bias
-
-
-def _scale_and_shift(norm: FoldedNorm | None) -> tuple[Tensor, Tensor]:
+def _norm(norm: FoldedNorm | None) -> tuple[Tensor, Tensor, Tensor]:
     assert norm is not None, "models with a norm of no compiled form step by themselves"
-    return norm.scale, norm.shift
+    eps = norm.eps if norm.kind == NormKind.LAYER else -1.0
+    return (
+        torch.full((W,), eps, dtype=torch.float64),
+        _padded(norm.scale, 0),
+        _padded(norm.shift, 0),
+    )
+
+
+def _affine(plan: AffinePlan, multiple: int = W, branches: int = 1, parts: int = 1) -> Tensor:
+    """(groups, 1 + inputs, W): for each group of outputs their biases, then their weights.
+
+    Outputs are ``branches`` of whole groups, inputs ``parts`` of a multiple each.
+    """
+    weight = _padded(plan.weight.double().unflatten(1, (parts, -1)), 2, multiple).flatten(1)
+    both = torch.cat([plan.bias.double()[:, None], weight], dim=1)
+    return torch.cat([_grouped(branch) for branch in both.unflatten(0, (branches, -1))])
+
+
+def _grouped(x: Tensor) -> Tensor:
+    """(H, ...) -> (groups, ..., W), with zeros for channels that are not there."""
+    return _padded(x, 0).unflatten(0, (-1, W)).movedim(1, -1).contiguous()
+
+
+def _padded(x: Tensor, dim: int, multiple: int = W) -> Tensor:
+    """With zeros up to a multiple."""
+    lacking = list(x.shape)
+    lacking[dim] = -x.shape[dim] % multiple
+    return torch.cat([x, x.new_zeros(lacking)], dim)

@@ -2,6 +2,8 @@
 
 ``tables`` and ``scan`` (over time), ``vandermonde`` (kernels) and ``direct`` (convolution term by
 term) are operators with their adjoints, and in plain torch (``formulas``) for gradients of
-gradients; ``*_code`` are their loops, imported when first used; ``runtime`` compiles them, shares
-the work among threads and says whether all this can run here.
+gradients; ``*_code`` are their loops, imported when first used, written with vectors of
+neighbouring channels as values (``vectors``, ``vector_math``). ``operator`` is how they are known
+to torch; ``runtime`` compiles them, shares the work among threads and says whether all this can run
+here; ``code_cache`` keeps what was compiled.
 """

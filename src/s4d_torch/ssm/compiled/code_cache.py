@@ -6,7 +6,9 @@ anew. Each file ends with a checksum of what is in it: damaged machine code is n
 """
 
 import hashlib
+import inspect
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,12 @@ from numba.core import caching
 
 LOG = logging.getLogger("s4d_torch")
 REMEDY = "compiled anew; free or repair that folder, or set NUMBA_CACHE_DIR to another one"
+# Everything but the licence to assume that there are no NaN and infinities.
+FAST = {"reassoc", "contract", "arcp", "nsz"}
 DIGEST = hashlib.sha256().digest_size
+QUIET = 5.0  # seconds between two lines about compiling
 _said = False
+_announced: float | None = None  # when
 
 FunctionCache: Any = caching.FunctionCache  # numba has no types
 IndexDataCacheFile: Any = caching.IndexDataCacheFile
@@ -27,7 +33,8 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """``numba.njit(cache=True, **options)``, which goes on where there is no cache."""
 
     def compiled(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(**options)(function)
+        # a division by zero gives infinity, as in arrays; to raise for it would be in every loop
+        dispatcher = njit(**{"error_model": "numpy", **options})(function)
         try:
             dispatcher._cache = _Cache(function)
         except (OSError, RuntimeError) as error:  # there is no folder to keep it in
@@ -35,6 +42,20 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return dispatcher
 
     return compiled
+
+
+def part_with(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Makes parts of functions: never called from Python, so nothing is made for that."""
+    alone = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiler: Any = njit
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        return compiler(nogil=True, error_model="numpy", **alone, **options)(function)
+
+    return compiled
+
+
+part = part_with()
 
 
 class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
@@ -63,7 +84,17 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         )
         self.kept = True
 
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """Numba knows when the file of a function changes, not when one that it calls into does."""
+        return *super()._index_key(sig, codegen), code_digest(self._py_func)
+
     def load_overload(self, *given: Any) -> Any:
+        found = self._load(*given)
+        if found is None:  # so it is compiled next
+            _announce(self._py_func.__name__, str(self._cache_path))
+        return found
+
+    def _load(self, *given: Any) -> Any:
         try:
             return super().load_overload(*given)
         except Exception as error:  # of the files, of pickle, of LLVM: anything may be in there
@@ -80,6 +111,39 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         except Exception as error:
             self.kept = False
             _say(f"compiled code cannot be kept in {self._cache_path} ({error!r})")
+
+
+def _announce(name: str, folder: str) -> None:
+    """Say before it begins what takes a while: at first, and then every few seconds."""
+    global _announced
+    now = time.monotonic()
+    if _announced is None:
+        said = f"compiling for this CPU, once, which takes some seconds (kept in {folder})"
+    elif now - _announced > QUIET:
+        said = f"still compiling, now {name}"
+    else:
+        LOG.info("s4d_torch: compiling %s", name)
+        return
+    _announced = now
+    LOG.warning("s4d_torch: %s", said)  # a warning is seen, unless it is turned off
+
+
+def code_digest(function: Callable[..., Any]) -> str:
+    """Of the source of a function and all it calls, and of the numbers it takes from outside."""
+    seen: dict[Callable[..., Any], str] = {}
+    waiting = [function]
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        used = inspect.getclosurevars(each)
+        values = {**used.globals, **used.nonlocals}
+        numbers = {name: x for name, x in values.items() if isinstance(x, int | float | str)}
+        seen[each] = f"{inspect.getsource(each)}{sorted(numbers.items())}"
+        # what numba has wrapped: a function of its own, or an intrinsic
+        inner = [getattr(x, "py_func", getattr(x, "_defn", None)) for x in values.values()]
+        waiting += [x for x in inner if inspect.isfunction(x)]
+    return hashlib.sha256("".join(sorted(seen.values())).encode()).hexdigest()
 
 
 def _say(problem: str) -> None:

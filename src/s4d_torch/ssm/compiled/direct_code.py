@@ -6,109 +6,117 @@ convolutions too:
 
     grad_u = rev(K * rev(grad_y))        grad_K = rev(rev(grad_y) * u)
 
-A task is one sequence and a group of channels. A row holds one sample of all of them, so that
-vectors of channels are multiplied, which lie in memory as they are.
+A signal is taken to a buffer in rows of W channels, which are multiplied as vectors.
+
+    u, y (B L, H)    taps (G, L, W): the kernel in groups of W channels
 """
 
-import numpy as np
+from s4d_torch.ssm.compiled.code_cache import cached_njit, part
+from s4d_torch.ssm.compiled.rows_code import put_rows, take_rows
+from s4d_torch.ssm.compiled.runtime import LANES as W
+from s4d_torch.ssm.compiled.vectors import (
+    add_products,
+    add_wide,
+    fill,
+    load,
+    load_four,
+    store,
+    store_four,
+)
 
-from s4d_torch.ssm.compiled.code_cache import cached_njit
-from s4d_torch.ssm.compiled.scan_code import FAST
-
-WIDTH = 32  # channels of a task; fewer, and the start of each small loop costs more than the loop
 ROWS = 8  # of the output at once; signals begin after as many rows of zeros, and end on a multiple
-TAPS = 4  # rows of the kernel at once: a loaded sample then serves four products
 
 
-@cached_njit(nogil=True, fastmath=FAST)
-def convolve(taps, padded, length, out):  # type: ignore[no-untyped-def]
-    """``out_t = sum_(s<=t) taps_s x_(t-s)`` for t < length, a multiple of ROWS.
+@part
+def convolve(taps, padded, rows, out):  # type: ignore[no-untyped-def]
+    """``out_t = sum_(s<=t) taps_s x_(t-s)`` for t < rows, a multiple of ROWS.
 
-    All are flat, in rows of WIDTH; x begins at row ``ROWS`` of ``padded``.
+    x begins at row ROWS of ``padded``; all end with zeros.
     """
-    W = WIDTH
-    for t in range(0, length, ROWS):
-        y = out[t * W : (t + ROWS) * W]
-        for h in range(ROWS * W):
-            y[h] = 0
-        for s in range(0, t + ROWS, TAPS):
-            k = taps[s * W : (s + TAPS) * W]
-            x = padded[(ROWS + t - s - TAPS + 1) * W : (ROWS + t - s + ROWS) * W]
-            for h in range(W):
-                a, b, c, d = k[h], k[W + h], k[2 * W + h], k[3 * W + h]
-                x0, x1, x2, x3 = x[h], x[W + h], x[2 * W + h], x[3 * W + h]
-                x4, x5, x6, x7 = x[4 * W + h], x[5 * W + h], x[6 * W + h], x[7 * W + h]
-                x8, x9, x10 = x[8 * W + h], x[9 * W + h], x[10 * W + h]
-                y[h] += a * x3 + b * x2 + c * x1 + d * x0
-                y[W + h] += a * x4 + b * x3 + c * x2 + d * x1
-                y[2 * W + h] += a * x5 + b * x4 + c * x3 + d * x2
-                y[3 * W + h] += a * x6 + b * x5 + c * x4 + d * x3
-                y[4 * W + h] += a * x7 + b * x6 + c * x5 + d * x4
-                y[5 * W + h] += a * x8 + b * x7 + c * x6 + d * x5
-                y[6 * W + h] += a * x9 + b * x8 + c * x7 + d * x6
-                y[7 * W + h] += a * x10 + b * x9 + c * x8 + d * x7
+    none = fill(taps, 0.0)
+    for t in range(0, rows, 8):
+        low = high = (none, none, none, none)  # y_t .. y_(t+3), y_(t+4) .. y_(t+7)
+        for s in range(0, t + 8, 4):
+            k0, k1, k2, k3 = load_four(taps, s * W)
+            place = (ROWS + t - s - 3) * W  # of x_(t-s-3)
+            x0, x1, x2, x3 = load_four(padded, place)
+            x4, x5, x6, x7 = load_four(padded, place + 4 * W)
+            x8, x9 = load(padded, place + 8 * W), load(padded, place + 9 * W)
+            x10 = load(padded, place + 10 * W)
+            low = add_products(low, (x3, x4, x5, x6), k0)
+            high = add_products(high, (x7, x8, x9, x10), k0)
+            low = add_products(low, (x2, x3, x4, x5), k1)
+            high = add_products(high, (x6, x7, x8, x9), k1)
+            low = add_products(low, (x1, x2, x3, x4), k2)
+            high = add_products(high, (x5, x6, x7, x8), k2)
+            low = add_products(low, (x0, x1, x2, x3), k3)
+            high = add_products(high, (x4, x5, x6, x7), k3)
+        store_four(out, t * W, low)
+        store_four(out, (t + 4) * W, high)
 
 
-@cached_njit(nogil=True, fastmath=FAST)
-def take(signal, low, high, turned, rows):  # type: ignore[no-untyped-def]
-    """Channels of ``signal`` (L, H) to flat ``rows``; ``turned``: from the end to the beginning."""
-    length = signal.shape[0]
-    for t in range(length):
-        source = length - 1 - t if turned else t
-        for h in range(low, high):
-            rows[t * WIDTH + h - low] = signal[source, h]
+@part
+def copy_taps(taps, g, k):  # type: ignore[no-untyped-def]
+    for s in range(taps.shape[1]):
+        store(k, s * W, load(taps, (g * taps.shape[1] + s) * W))
 
 
-@cached_njit(nogil=True, fastmath=FAST)
-def put(rows, low, high, turned, signal):  # type: ignore[no-untyped-def]
-    """The inverse of :func:`take`."""
-    length = signal.shape[0]
-    for t in range(length):
-        target = length - 1 - t if turned else t
-        for h in range(low, high):
-            signal[target, h] = rows[t * WIDTH + h - low]
+@cached_njit(nogil=True)
+def direct_forward(first, last, length, ahead, u, taps, y, room):  # type: ignore[no-untyped-def]
+    """``y = K * u`` for tasks in range, each a group and a sequence of ``length`` rows.
 
-
-@cached_njit(nogil=True, fastmath=FAST)
-def direct_forward(first, last, ahead, u, kernel, y):  # type: ignore[no-untyped-def]
-    """``y = K * u`` for tasks in range; u, y (B, L, H), kernel (L, H).
-
-    ``ahead`` runs from the end to the beginning and leaves each answer one place further.
+    ``ahead`` runs from the end to the beginning and leaves each answer one place further. There is
+    ``room`` for a signal with ROWS rows of zeros before it, and two without.
     """
-    length, channels = u.shape[1], u.shape[2]
-    groups = (channels + WIDTH - 1) // WIDTH
-    whole = (length + ROWS - 1) // ROWS * ROWS
-    x = np.zeros((ROWS + whole) * WIDTH, u.dtype)
-    taps, out = np.zeros(whole * WIDTH, u.dtype), np.zeros(whole * WIDTH, u.dtype)
+    batch = u.shape[0] // length
+    rows = (length + ROWS - 1) // ROWS * ROWS
+    for q in range(room.shape[0]):
+        room[q] = 0
+    x, k = room[: (ROWS + rows) * W], room[(ROWS + rows) * W : (ROWS + 2 * rows) * W]
+    out = room[(ROWS + 2 * rows) * W :]
+    step = 1 - 2 * ahead
     for task in range(first, last):
-        b, low = task // groups, task % groups * WIDTH
-        high = min(low + WIDTH, channels)
-        take(kernel, low, high, 0, taps)
-        take(u[b], low, high, ahead, x[ROWS * WIDTH :])
-        convolve(taps, x, whole, out)
-        put(out, low, high, ahead, y[b, : length - ahead])
+        g, b = task // batch, task % batch
+        if task == first or b == 0:
+            copy_taps(taps, g, k)
+        row = b * length + (length - 1) * ahead  # where it begins
+        take_rows(u, row, step, length, g * W, x, ROWS * W)
+        convolve(k, x, rows, out)
+        put_rows(out, row - ahead, step, length - ahead, g * W, y)
         if ahead:
-            for h in range(low, high):
-                y[b, length - 1, h] = 0
+            for h in range(g * W, min(g * W + W, y.shape[1])):
+                y[row, h] = 0
 
 
-@cached_njit(nogil=True, fastmath=FAST)
-def direct_backward(first, last, ahead, grad_y, u, kernel, grad_u, grad_kernel):  # type: ignore[no-untyped-def]
-    """The adjoint of :func:`direct_forward`; grad_kernel (B, L, H), to be summed over the batch."""
-    length, channels = u.shape[1], u.shape[2]
-    groups = (channels + WIDTH - 1) // WIDTH
-    whole = (length + ROWS - 1) // ROWS * ROWS
-    begin = ROWS * WIDTH
-    x, d = np.zeros(begin + whole * WIDTH, u.dtype), np.zeros(begin + whole * WIDTH, u.dtype)
-    taps, out = np.zeros(whole * WIDTH, u.dtype), np.zeros(whole * WIDTH, u.dtype)
+@cached_njit(nogil=True)
+def direct_backward(  # type: ignore[no-untyped-def]
+    first, last, length, ahead, chunk, u, taps, grad_y, grad_u, grad_taps, room
+):
+    """The adjoint of :func:`direct_forward`; a task is a group and ``chunk`` sequences.
+
+    grad_taps (chunks, G, L, W) is in double precision and begins as zeros, to be summed over the
+    chunks.
+    """
+    batch, chunks = u.shape[0] // length, grad_taps.shape[0]
+    rows = (length + ROWS - 1) // ROWS * ROWS
+    begin, size = ROWS * W, (ROWS + rows) * W
+    for q in range(room.shape[0]):
+        room[q] = 0
+    x, d = room[:size], room[size : 2 * size]
+    k, out = room[2 * size : 2 * size + rows * W], room[2 * size + rows * W :]
+    step = 1 - 2 * ahead
     for task in range(first, last):
-        b, low = task // groups, task % groups * WIDTH
-        high = min(low + WIDTH, channels)
-        take(kernel, low, high, 0, taps)
-        take(u[b], low, high, ahead, x[begin:])
-        # rev(grad_y); what ahead turned round and moved on by one is now in order, one row later
-        take(grad_y[b, : length - ahead], low, high, 1 - ahead, d[begin + ahead * WIDTH :])
-        convolve(taps, d, whole, out)
-        put(out, low, high, 1 - ahead, grad_u[b])
-        convolve(d[begin:], x, whole, out)
-        put(out, low, high, 1, grad_kernel[b])
+        g, some = task // chunks, task % chunks
+        copy_taps(taps, g, k)
+        for b in range(some * chunk, min((some + 1) * chunk, batch)):
+            row, end = b * length, b * length + length - 1
+            if ahead:
+                row, end = end, row
+            take_rows(u, row, step, length, g * W, x, begin)
+            # rev(grad_y); what ahead moved on by one comes a row later
+            take_rows(grad_y, end, -step, length - ahead, g * W, d, begin + ahead * W)
+            convolve(k, d, rows, out)
+            put_rows(out, end, -step, length, g * W, grad_u)
+            convolve(d[begin:], x, rows, out)
+            for t in range(length):
+                add_wide(grad_taps[some, g], (length - 1 - t) * W, load(out, t * W))

@@ -26,6 +26,21 @@ def as_stored(
     return as_read(decay.dtype, **shapes, **({"D": (D[0], (channels,))} if D else {}))
 
 
+def per_channel(decay: Tensor, B: Tensor, *channels: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for gradients of decay, frequency and B, for each channel."""
+    modes = decay.shape[1]
+    return (
+        decay.new_empty(*channels, modes),
+        decay.new_empty(*channels, modes),
+        B.new_empty(*channels, modes, 2),
+    )
+
+
+def of_sets(grad: Tensor, sets: int) -> Tensor:
+    """Gradients for each channel, added up for those that share a set of A and B."""
+    return grad if len(grad) == sets else grad.unflatten(0, (sets, -1)).sum(1)
+
+
 def stored_system(
     codes: tuple[int, int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor,
     log_dt: Tensor,

@@ -5,6 +5,7 @@ transform of ``torch.func``, :func:`available` says no, and plain torch takes ov
 """
 
 import ctypes
+import gc
 import importlib
 import logging
 import mmap
@@ -12,7 +13,8 @@ import os
 import sys
 import time
 from _thread import allocate_lock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
@@ -21,6 +23,7 @@ from threading import Thread
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,8 +31,11 @@ from s4d_torch.ssm.autodiff import transformed
 
 LOG = logging.getLogger("s4d_torch")
 _INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("numba") is not None
+# Channels that compiled code takes at once, as float32 in one register of this CPU: those of
+# AVX-512 hold 16, and there are 32 of them; elsewhere 8 are one register or two.
+LANES = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
 _READY: set[tuple[Any, torch.dtype]] = set()  # functions that are compiled for a dtype
-SERIAL = 2**18  # mode steps; for fewer, waking a thread takes longer than the work
+SERIAL = 3 * 2**19  # mode steps; for fewer, waking a thread takes longer than the work
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
@@ -54,6 +60,7 @@ def _probe_numba() -> bool:
     return True
 
 
+@cache
 def compiled_module(name: str) -> ModuleType:
     """A module of compiled code, imported when first needed: numba takes its time."""
     return importlib.import_module(name)
@@ -80,41 +87,63 @@ def as_read(dtype: torch.dtype, **given: tuple[Tensor, tuple[int, ...]]) -> list
 
 
 def share(
-    kernel: Any, tasks: int, work: int, options: tuple[Any, ...], tensors: tuple[Tensor, ...]
+    kernel: Any,
+    tasks: int,
+    work: int,
+    options: tuple[Any, ...],
+    tensors: tuple[Tensor, ...],
+    room: Sequence[Tensor] = (),
 ) -> None:
     """``kernel(first, last, *options, *arrays)`` over all tasks, in the threads torch may use.
 
-    ``work`` is about how many mode steps a task takes. The compiled code holds no lock.
+    ``work`` is about how many mode steps a task takes. The compiled code holds no lock. Each thread
+    has for itself, after the others, an array like each of ``room`` to work in.
     """
-    arguments = (*options, *(x.detach().numpy() for x in tensors))
+    arrays = [x.detach().numpy() if x.requires_grad else x.numpy() for x in tensors]
+    own = [x.numpy() for x in room]
+    arguments = (*options, *arrays)
     if (kernel, tensors[0].dtype) not in _READY:
-        _compile(kernel, arguments)
+        _compile(kernel, (*arguments, *own))
         _READY.add((kernel, tensors[0].dtype))
     threads = min(torch.get_num_threads(), tasks) if tasks * work >= SERIAL else 1
+    if threads == 1:
+        kernel(0, tasks, *arguments, *own)
+        return
     edges = [tasks * i // threads for i in range(threads + 1)]
-    run_in_threads(kernel, [(*edge, *arguments) for edge in pairwise(edges)])
+    rooms = [own, *([np.empty_like(x) for x in own] for _ in range(1, threads))]
+    parts = zip(pairwise(edges), rooms, strict=True)
+    run_in_threads(kernel, [(*edge, *arguments, *each) for edge, each in parts])
 
 
 def _compile(kernel: Any, arguments: tuple[Any, ...]) -> None:
     """Before any thread runs."""
-    name = kernel.py_func.__qualname__.split(".")[0].removeprefix("make_")
+    name = kernel.py_func.__name__
     first_call(name, lambda: kernel(0, 0, *arguments), [kernel])
 
 
 def first_call(what: str, call: Callable[[], object], functions: Sequence[Any]) -> None:
-    """Say so where the compiler was waited for; the next process finds the result on disk."""
+    """A call for which ``functions`` are compiled, if they are not on disk; how long it took."""
+    before, began = _misses(functions), time.perf_counter()
+    with _collection_paused():
+        call()
+    if _misses(functions) > before:
+        LOG.info("s4d_torch: compiled %s in %.1f s", what, time.perf_counter() - began)
 
-    def compiled() -> int:
-        return sum(sum(function.stats.cache_misses.values()) for function in functions)
 
-    before, began = compiled(), time.perf_counter()
-    call()
-    if compiled() > before:  # a warning, which is seen unless it is turned off
-        seconds = time.perf_counter() - began
-        caches = [getattr(function, "_cache", None) for function in functions]
-        kept = all(getattr(each, "kept", False) for each in caches)
-        note = "kept on disk" if kept else "not kept"
-        LOG.warning("s4d_torch: compiled %s in %.1f s (%s)", what, seconds, note)
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """A sixth of the time to compile was a search for garbage among what the compiler makes."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+def _misses(functions: Sequence[Any]) -> int:
+    return sum(sum(function.stats.cache_misses.values()) for function in functions)
 
 
 # -- threads, woken without the detours of a future ------------------------------------------------

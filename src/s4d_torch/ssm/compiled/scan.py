@@ -1,34 +1,35 @@
 """The compiled scan as an operator of torch: autograd, ``torch.compile`` and export know it."""
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, in_large_pages, share
-from s4d_torch.ssm.compiled.tables import BLOCK, SEGMENT, ScanTables
+from s4d_torch.ssm.compiled.operator import Operator
+from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, in_large_pages, share
+from s4d_torch.ssm.compiled.tables import BLOCK, ROWS, SEGMENT, ScanTables, from_lanes, to_lanes
 from s4d_torch.ssm.kernel import toeplitz
 
-GROUP = 16  # as in scan_code.py, which needs numba to be imported
+CHUNKS = 8  # parts of a batch whose gradients are added up apart, for as many threads
 
 
-def run_from_rest(u: Tensor, tables: ScanTables) -> Tensor:
+def run_from_rest(u: Tensor, tables: ScanTables, lengths: Tensor | None = None) -> Tensor:
     """u (B, L, H) -> y (B, L, H), from a state of zeros; nobody asks for the state at the end."""
-    return _run_from_rest(u, tables, 0)
+    return _run_from_rest(u, tables, lengths, 0)
 
 
-def run_ahead(u: Tensor, tables: ScanTables) -> Tensor:
+def run_ahead(u: Tensor, tables: ScanTables, lengths: Tensor | None = None) -> Tensor:
     """``y_t = sum_s k_s u_(t+1+s)``: the system run from the end, each answer one place further."""
-    return _run_from_rest(u, tables, 1)
+    return _run_from_rest(u, tables, lengths, 1)
 
 
-def _run_from_rest(u: Tensor, tables: ScanTables, ahead: int) -> Tensor:
-    begin = u.new_zeros(u.shape[0], u.shape[2], tables.drift.shape[1])
-    stops = torch.zeros(u.shape[0], dtype=torch.int64)
-    y: Tensor = _scan(u.contiguous(), *tables[:4], begin, stops, ahead)[0]
-    return y
+def _run_from_rest(u: Tensor, tables: ScanTables, lengths: Tensor | None, ahead: int) -> Tensor:
+    rows, spans = u.flatten(0, 1), _spans(u, lengths)
+    start = u.new_zeros(u.shape[0], *_state_shape(tables))
+    y: Tensor = _scan(rows, *tables[:4], start, spans, [ahead, _learned(u, tables)])[0]
+    return y.view(u.shape)
 
 
 def run(
@@ -39,20 +40,23 @@ def run(
     The operator gives the state after whole blocks of four; the samples after them follow here.
     """
     batch, length, channels = u.shape
-    size = tables.drift.shape[1]
-    begin = u.new_zeros(batch, channels, size) if state is None else _start(state, tables, u.dtype)
+    start = u.new_zeros(batch, *_state_shape(tables))
+    if state is not None:
+        start = _to_start(state, tables).to(u.dtype)
+    options = [0, _learned(u, tables, start)]
+    y, end, _ = _scan(u.flatten(0, 1), *tables[:4], start, _spans(u, lengths), options)
+    parts = from_lanes(end.transpose(0, 1).flatten(1, 2), channels)  # (H, B M, 2)
+    parts = parts.unflatten(1, (batch, -1)).transpose(0, 1)  # (B, H, M, 2)
+    after = torch.view_as_complex(parts.to(torch.float64).contiguous())
     left = length % BLOCK if lengths is None else lengths % BLOCK
-    stops = torch.full((batch,), length // BLOCK) if lengths is None else lengths // BLOCK
-    y, end, _ = _scan(u.contiguous(), *tables[:4], begin, stops, 0)
-    state = end.to(torch.float64).unflatten(-1, (2, -1))  # (B, H, 2, padded M)
     if isinstance(left, Tensor):
-        state = _finish_ragged(state, u, tables, lengths, left)
+        after = _finish_ragged(after, u, tables, lengths, left)
     elif left:
         tail = u[:, length - left :].flip(1)
-        state = _times(tables.powers[:, left - 1], state) + _added(tail, tables)
-    state = state[..., : tables.modes]
-    state = state.transpose(-1, -2).flatten(-2) if tables.pairs else state[..., 0, :]
-    return y, state.contiguous()
+        after = torch.view_as_complex(tables.powers)[:, left - 1] * after + _added(tail, tables)
+    after = torch.view_as_real(after)
+    state = after.flatten(-2) if tables.pairs else after[..., 0]
+    return y.view(u.shape), state.contiguous()
 
 
 def _finish_ragged(
@@ -64,112 +68,159 @@ def _finish_ragged(
     place = (lengths[:, None] - back).clamp(min=0)
     tail = u[torch.arange(u.shape[0], device=u.device)[:, None], place]  # (B, 3, H)
     tail = torch.where((back <= left[:, None])[..., None], tail, 0.0)
-    one = torch.zeros_like(tables.powers[:, :1])
-    one[..., : one.shape[-1] // 2] = 1
-    powers = torch.cat([one, tables.powers], dim=1).transpose(0, 1)[left]  # (B, H, 2 M)
-    return _times(powers, state) + _added(tail, tables)
-
-
-def _times(power: Tensor, state: Tensor) -> Tensor:
-    """A planar power (..., 2 M) times states (..., 2, M)."""
-    a, e = power.unflatten(-1, (2, -1)).unbind(-2)
-    r, i = state.unbind(-2)
-    return torch.stack([a * r - e * i, a * i + e * r], dim=-2)
+    powers = torch.view_as_complex(tables.powers)  # (H, 3, M)
+    powers = torch.cat([torch.ones_like(powers[:, :1]), powers], dim=1)
+    return powers.transpose(0, 1)[left] * state + _added(tail, tables)
 
 
 def _added(tail: Tensor, tables: ScanTables) -> Tensor:
     """What the last samples, the last one first, (B, up to 3, H), add to the state."""
-    inputs = tables.tables.unflatten(1, (9, 2, -1))[:, 5:].flip(1)  # A_bar^j B for j < 4
-    inputs = inputs[:, : tail.shape[1]].to(torch.float64)
-    return torch.einsum("bjh,hjpm->bhpm", tail.to(torch.float64), inputs)
+    inputs = from_lanes(tables.tables, tail.shape[2])[..., 10:]  # A_bar^(3-j) B, (H, M, 8)
+    inputs = inputs.to(torch.float64).unflatten(-1, (2, 4)).flip(-1)[..., : tail.shape[1]]
+    inputs = torch.complex(inputs[..., 0, :], inputs[..., 1, :])
+    return torch.einsum("bjh,hmj->bhm", tail.to(inputs.dtype), inputs)
 
 
-def _start(state: Tensor, tables: ScanTables, dtype: torch.dtype) -> Tensor:
-    """A real state (B, H, S) in planar form, padded; (B, H, 2 padded M)."""
-    missing = tables.drift.shape[1] // 2 - tables.modes
+def _to_start(state: Tensor, tables: ScanTables) -> Tensor:
+    """A real state (B, H, S) as the scan reads it, (B, G, M, 2 W)."""
     if tables.pairs:
-        parts = state.unflatten(-1, (-1, 2)).transpose(-1, -2)
+        parts = state.unflatten(-1, (-1, 2))
     else:
-        parts = torch.stack([state, torch.zeros_like(state)], dim=-2)
-    return torch.nn.functional.pad(parts, (0, missing)).flatten(2).to(dtype)
+        parts = torch.stack([state, torch.zeros_like(state)], dim=-1)
+    batch = state.shape[0]
+    grouped = to_lanes(parts.transpose(0, 1).flatten(1, 2))  # (G, B M, 2 W)
+    return grouped.unflatten(1, (batch, -1)).transpose(0, 1).contiguous()
+
+
+def _state_shape(tables: ScanTables) -> tuple[int, int, int]:
+    groups, modes = tables.tables.shape[:2]
+    return groups, modes, 2 * LANES
+
+
+def _learned(u: Tensor, tables: ScanTables, *more: Tensor) -> int:
+    """Whether there will be a backward pass, for which states are kept."""
+    given = (u, tables.tables, tables.kernel, *more)
+    return int(torch.is_grad_enabled() and any(x.requires_grad for x in given))
+
+
+def _spans(u: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, 2): the first row of each sequence among all rows of a batch, and its length."""
+    batch, length = u.shape[:2]
+    if lengths is None:
+        if torch.compiler.is_compiling():
+            return _whole_spans(batch, length)
+        return _kept_spans(batch, length)
+    return torch.stack([torch.arange(batch) * length, lengths.to(torch.int64)], dim=1)
+
+
+def _whole_spans(batch: int, length: int) -> Tensor:
+    first = torch.arange(batch) * length
+    return torch.stack([first, torch.full_like(first, length)], dim=1)
+
+
+_kept_spans = lru_cache(_whole_spans)
+
+
+# -- the operator ----------------------------------------------------------------------------------
 
 
 def _as_read(
-    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, stops: Tensor, **more: Tensor
+    u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, spans: Tensor, **more: Tensor
 ) -> list[Tensor]:
     """All as compiled code reads it, in the same order."""
-    batch, length, channels = u.shape
-    size = drift.shape[-1]
-    segments = -(-length // SEGMENT)
-    state = (batch, channels, size)
-    shapes = {"start": state, "kept": (batch, channels, segments, size)}
-    shapes |= {"grad_y": (batch, length, channels), "grad_end": state}
+    rows, channels = u.shape
+    groups, modes = -(-channels // LANES), tables.shape[1]
+    state = (spans.shape[0], groups, modes, 2 * LANES)
+    shapes = {"start": state, "grad_end": state, "grad_y": (rows, channels)}
+    shapes["kept"] = (_segments(rows, spans.shape[0]), groups, modes, 2 * LANES)
     read = as_read(
         u.dtype,
-        u=(u, (batch, length, channels)),
-        tables=(tables, (channels, 9 * size)),
-        kernel=(kernel, (channels, 4)),
-        drift=(drift, (channels, size)),
+        u=(u, (rows, channels)),
+        tables=(tables, (groups, modes, ROWS * LANES)),
+        kernel=(kernel, (groups, 4 * LANES)),
+        drift=(drift, (groups, modes, 2 * LANES)),
         **{name: (x, shapes[name]) for name, x in more.items()},
     )
-    return [*read[:4], *as_read(torch.int64, stops=(stops, (batch,))), *read[4:]]
+    return [*read[:4], *as_read(torch.int64, spans=(spans, (spans.shape[0], 2))), *read[4:]]
 
 
-@torch.library.custom_op("s4d_torch::scan", mutates_args=())
-def _scan(
+def _segments(rows: int, spans: int) -> int:
+    """Room for the segments of all spans, wherever they begin and end."""
+    return rows // SEGMENT + spans
+
+
+def _run(
     u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, carry: Tensor, start: Tensor,
-    stops: Tensor, ahead: int,
+    spans: Tensor, options: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """y, the state after ``stops`` blocks, and the states kept for the backward pass."""
-    u, tables, kernel, drift, stops, start = _as_read(u, tables, kernel, drift, stops, start=start)
+    """y, the state after the whole blocks of each span, and states for the backward pass.
+
+    options = (ahead, keep): ``keep`` 0 keeps none.
+    """
+    u, tables, kernel, drift, spans, start = _as_read(u, tables, kernel, drift, spans, start=start)
     (carry,) = as_read(torch.float64, carry=(carry, tuple(drift.shape)))
-    y, end = in_large_pages(torch.empty_like(u)), torch.empty_like(start)
-    kept = in_large_pages(_empty_kept(u, start))
-    arrays = (u, tables, kernel, carry, start, stops, y, end, kept)
-    _share_scan("scan_forward", ahead, u, drift, arrays)
+    ahead, keep = options
+    y, end, kept = _empty_outputs(u, start, keep)
+    _fill(y, spans)
+    arrays = (u, spans, tables, kernel, carry, start, y, end, in_large_pages(kept))
+    modes = tables.shape[1]
+    room = (u.new_empty((2 * SEGMENT + 4) * LANES), carry.new_empty(modes, 2 * LANES))
+    _share("scan_forward", (ahead,), spans.shape[0], arrays, room)
     return y, end, kept
 
 
-@_scan.register_fake
-def _(u: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    start = given[-3]
-    return u.new_empty(u.shape), start.new_empty(start.shape), _empty_kept(u, start)
+def _fill(new: Tensor, spans: Tensor) -> Tensor:
+    """``new``, to be written by the spans, with zeros where there are none."""
+    in_large_pages(new)
+    return new if int(spans[:, 1].sum()) == new.shape[0] else new.zero_()
 
 
-@torch.library.custom_op("s4d_torch::scan_backward", mutates_args=())
-def _scan_backward(
+def _empty_outputs(u: Tensor, start: Tensor, keep: int) -> tuple[Tensor, Tensor, Tensor]:
+    segments = _segments(u.shape[0], start.shape[0]) if keep else 0
+    kept = start.new_empty(segments, *start.shape[1:])
+    return u.new_empty(u.shape), start.new_empty(start.shape), kept
+
+
+def _fake(u: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, start, _, (_, keep) = given
+    return _empty_outputs(u, start, keep)
+
+
+def _run_backward(
     grad_y: Tensor, grad_end: Tensor, u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor,
-    stops: Tensor, kept: Tensor, ahead: int,
+    spans: Tensor, kept: Tensor, ahead: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    u, tables, kernel, drift, stops, kept, grad_y, grad_end = _as_read(
-        u, tables, kernel, drift, stops, kept=kept, grad_y=grad_y, grad_end=grad_end
+    u, tables, kernel, drift, spans, kept, grad_y, grad_end = _as_read(
+        u, tables, kernel, drift, spans, kept=kept, grad_y=grad_y, grad_end=grad_end
     )
-    grad_u, grad_start = in_large_pages(torch.empty_like(u)), torch.empty_like(grad_end)
-    batch = u.shape[0]
-    grad_tables = tables.new_empty(batch, *tables.shape, dtype=torch.float64)
-    grad_kernel = kernel.new_empty(batch, *kernel.shape, dtype=torch.float64)
-    given = (grad_y, grad_end, u, tables, kernel, drift, stops, kept)
+    grad_u, grad_start = _fill(torch.empty_like(u), spans), torch.empty_like(grad_end)
+    chunk = -(-spans.shape[0] // CHUNKS)
+    chunks = -(-spans.shape[0] // chunk)
+    grad_tables = tables.new_zeros(chunks, *tables.shape, dtype=torch.float64)
+    grad_kernel = kernel.new_zeros(chunks, *kernel.shape, dtype=torch.float64)
+    given = (u, spans, tables, kernel, drift, kept, grad_y, grad_end)
+    room = (u.new_empty(4 * SEGMENT * LANES), u.new_empty(tables.shape[1], 2 * LANES))
     arrays = (*given, grad_u, grad_start, grad_tables, grad_kernel)
-    _share_scan("scan_backward", ahead, u, drift, arrays)
-    return grad_u, _over_batch(grad_tables, u), _over_batch(grad_kernel, u), grad_start
+    _share("scan_backward", (ahead, chunk), chunks, arrays, room)
+    return grad_u, _in_all(grad_tables, u), _in_all(grad_kernel, u), grad_start
 
 
-def _over_batch(grad: Tensor, u: Tensor) -> Tensor:
-    """The sum over the batch, in the precision of u; a batch of one has nothing to sum."""
+def _in_all(grad: Tensor, u: Tensor) -> Tensor:
+    """The sum over the chunks, in the precision of u; one chunk has nothing to sum."""
     return (grad[0] if len(grad) == 1 else grad.sum(0)).to(u.dtype)
 
 
-@_scan_backward.register_fake
-def _(grad_y: Tensor, grad_end: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fake_backward(
+    grad_y: Tensor, grad_end: Tensor, *given: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     u, tables, kernel = (x.new_empty(x.shape) for x in given[:3])
     return u, tables, kernel, grad_end.new_empty(grad_end.shape)
 
 
-def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    u, tables, kernel, drift, _, start, stops, ctx.ahead = inputs
-    # the states that are kept begin with the start; itself it matters to second gradients alone
-    start = (start,) if start.requires_grad else ()
-    ctx.save_for_backward(u, tables, kernel, drift, stops, output[2], *start)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    u, tables, kernel, drift, _, start, spans, (ctx.ahead, _) = inputs
+    # the start itself matters to second gradients alone
+    ctx.save_for_backward(u, tables, kernel, drift, spans, output[2], start)
     ctx.set_materialize_grads(False)  # zeros for what is kept would be made in vain
 
 
@@ -177,61 +228,66 @@ def _differentiate(
     ctx: Any, grad_y: Tensor | None, grad_end: Tensor | None, _: Tensor | None
 ) -> tuple[Any, ...]:
     # unpacked once: a checkpoint computes each saved tensor again, and no more than once
-    u, tables, kernel, drift, stops, kept, *start = ctx.saved_tensors
+    u, tables, kernel, drift, spans, kept, start = ctx.saved_tensors
     if again():
-        inputs = (u, tables, kernel, *(start or [kept[:, :, 0].detach()]))
-        plain = partial(_plain, drift=drift, stops=stops, ahead=ctx.ahead)
+        inputs = (u, tables, kernel, start)
+        plain = partial(_plain, drift=drift, spans=spans, ahead=ctx.ahead)
         grad_u, grad_tables, grad_kernel, grad_start = gradients(plain, inputs, (grad_y, grad_end))
         return grad_u, grad_tables, grad_kernel, None, None, grad_start, None, None
     grad_y = torch.zeros_like(u) if grad_y is None else grad_y
-    grad_end = torch.zeros_like(kept[:, :, 0]) if grad_end is None else grad_end
-    given = (u, tables, kernel, drift, stops, kept)
+    grad_end = torch.zeros_like(start) if grad_end is None else grad_end
+    given = (u, tables, kernel, drift, spans, kept)
     first: tuple[Tensor, ...] = _scan_backward(grad_y, grad_end, *given, ctx.ahead)
     return *first[:3], None, None, first[3], None, None
 
 
-_scan.register_autograd(_differentiate, setup_context=_keep_for_backward)
+_scan = Operator("scan", _run, _fake, _keep, _differentiate)
+_scan_backward = Operator("scan_backward", _run_backward, _fake_backward)
 
 
 def _plain(
-    u: Tensor, tables: Tensor, kernel: Tensor, start: Tensor, *, drift: Tensor, stops: Tensor,
+    u: Tensor, tables: Tensor, kernel: Tensor, start: Tensor, *, drift: Tensor, spans: Tensor,
     ahead: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """y and the state after ``stops`` blocks, in double precision and one block after the other."""
-    length = u.shape[1]
-    x = (u.flip(1) if ahead else u).double()
-    x = torch.nn.functional.pad(x, (0, 0, 0, -length % BLOCK)).unflatten(1, (-1, BLOCK))
-    rows = _from_planar(tables.unflatten(1, (9, -1)))  # (H, 9, M)
-    power, outputs, inputs = rows[:, 0], rows[:, 1:5], rows[:, 5:]
+    """y and the state after whole blocks, in double precision and one block after the other."""
+    channels, longest = u.shape[1], int(spans[:, 1].max())
+    places = torch.arange(longest + -longest % BLOCK)
+    inside = places < spans[:, 1:]  # (n, longest)
+    places = spans[:, 1:] - 1 - places if ahead else places.expand(len(spans), -1)
+    rows = (spans[:, :1] + places).where(inside, 0)
+    x = torch.where(inside[..., None], u.double()[rows], 0.0).unflatten(1, (-1, BLOCK))
+    table = from_lanes(tables.double(), channels)  # (H, M, 18)
+    power = torch.complex(table[..., 0], table[..., 1])
+    outputs = torch.complex(table[..., 2:6], -table[..., 6:10])  # (H, M, 4)
+    inputs = torch.complex(table[..., 10:14], table[..., 14:])
     # exact again: the drift of a segment, spread over its blocks
-    power = power * torch.exp(torch.log1p(_from_planar(drift)) * (BLOCK / SEGMENT))
-    states = [_from_planar(start)]  # (B, H, M)
-    for more in torch.einsum("bijh,hjm->bihm", x.to(inputs.dtype), inputs).unbind(1):
+    missed = torch.view_as_complex(from_lanes(drift.double(), channels).contiguous())
+    power = power * torch.exp(torch.log1p(missed) * (BLOCK / SEGMENT))
+    begin = from_lanes(start.double().transpose(0, 1).flatten(1, 2), channels)
+    begin = begin.unflatten(1, (len(spans), -1)).transpose(0, 1).contiguous()
+    states = [torch.view_as_complex(begin)]  # (n, H, M)
+    for more in torch.einsum("bijh,hmj->bihm", x.to(inputs.dtype), inputs).unbind(1):
         states.append(power * states[-1] + more)
-    every = torch.stack(states, 1)  # (B, blocks + 1, H, M)
-    y = torch.einsum("bihm,hjm->bijh", every[:, :-1], outputs.conj()).real
-    y = y + torch.einsum("bikh,hkj->bijh", x, toeplitz(kernel.double()))
-    y = y.flatten(1, 2)[:, :length]
-    if ahead:
-        y = torch.nn.functional.pad(y.flip(1)[:, 1:], (0, 0, 0, 1))
-    end = every[torch.arange(u.shape[0]), stops]
-    return y.to(u.dtype), torch.cat([end.real, end.imag], -1).to(start.dtype)
+    every = torch.stack(states, 1)  # (n, blocks + 1, H, M)
+    y = torch.einsum("bihm,hmj->bijh", every[:, :-1], outputs).real
+    y = y + torch.einsum("bikh,hkj->bijh", x, toeplitz(from_lanes(kernel.double(), channels)))
+    y = y.flatten(1, 2)
+    if ahead:  # each answer one place further; that of the first sample falls off
+        y, rows, inside = y[:, :-1], rows[:, 1:], inside[:, 1:]
+    y = torch.zeros_like(u, dtype=y.dtype).index_put((rows[inside],), y[inside])
+    end = every[torch.arange(len(spans)), spans[:, 1] // BLOCK]  # (n, H, M)
+    end = to_lanes(torch.view_as_real(end).transpose(0, 1).flatten(1, 2))
+    end = end.unflatten(1, (len(spans), -1)).transpose(0, 1)
+    return y.to(u.dtype), end.to(start.dtype)
 
 
-def _from_planar(x: Tensor) -> Tensor:
-    """(..., 2 M) real -> (..., M) complex."""
-    real, imag = x.double().chunk(2, dim=-1)
-    return torch.complex(real, imag)
-
-
-def _empty_kept(u: Tensor, start: Tensor) -> Tensor:
-    segments = (u.shape[1] + SEGMENT - 1) // SEGMENT
-    return start.new_empty(u.shape[0], u.shape[2], segments, start.shape[2])
-
-
-def _share_scan(
-    name: str, ahead: int, u: Tensor, drift: Tensor, arrays: tuple[Tensor, ...]
+def _share(
+    name: str,
+    options: tuple[int, ...],
+    parts: int,
+    arrays: tuple[Tensor, ...],
+    room: tuple[Tensor, Tensor],
 ) -> None:
-    kernel = getattr(compiled_module(f"{__package__}.scan_code"), name)(drift.shape[1] // 2)
-    tasks = u.shape[0] * -(-u.shape[2] // GROUP)
-    share(kernel, tasks, GROUP * u.shape[1] * drift.shape[1] // 2, (ahead,), arrays)
+    (rows, _), (groups, modes, _) = arrays[0].shape, arrays[2].shape
+    kernel = getattr(compiled_module(f"{__package__}.scan_code"), name)
+    share(kernel, parts * groups, rows * modes * LANES // parts, options, arrays, room)

@@ -1,4 +1,4 @@
-"""The scan over time as machine code: a diagonal system in blocks of four samples, by numba.
+"""The scan over time as machine code: diagonal systems in blocks of four samples, by numba.
 
 Four samples at a time, a state s and inputs x_0..x_3 give
 
@@ -6,347 +6,291 @@ Four samples at a time, a state s and inputs x_0..x_3 give
 
 so a mode is read and written once for four samples, and A_bar^4 is rounded instead of A_bar.
 
-In float32 a slow mode would still go astray: its power is rounded the same way at each block, and
-the sum of a large state and a small input may not move at all. So inside a segment the state is
-kept in two parts, what the start of the segment left and what has come since; at its end they meet
-in double precision, the first part multiplied with an exact power (``carry``). Gradients of the
-state are in one part, and a factor puts the rounded power right (``drift``).
+Vectors run over channels, which lie side by side in memory: W of them are a *group*. The samples of
+a segment are taken to a small buffer; then one mode after the other goes through the segment, its
+tables and its state in registers, and adds what it sends to the outputs of the segment.
 
-Vectors of modes are planar: all real parts, then all imaginary ones.
+In float32 a slow mode would go astray: its power is rounded the same way at each block, and the sum
+of a large state and a small input may not move at all. So inside a segment the state is kept in two
+parts, what the start of the segment left and what has come since; at its end they meet in double
+precision, the first part multiplied with an exact power (``carry``). Gradients of the state are in
+one part, and a factor puts the rounded power right (``drift``).
 
-A task is one sequence and a group of channels. It reads and writes (batch, length, channels) as it
-is, through a small transposed buffer. Tasks do not share anything, so threads can take any of them.
+A sequence is a *span* of rows of u: its first row and its length. Tasks share nothing but what they
+read. The segments of span n are numbered from ``row // SEGMENT + n`` on: no two have one number.
 
-The loops over modes become vector code only because LLVM knows the number of modes M and sees all
-that such a loop touches in one array, or two. Hence the flat ``z``, the copies, and a function for
-each M; the parts below are inlined into it. Copies are loops: a slice on the left takes numba
-seconds to compile.
+    u, y (rows, H)              spans (n, 2)
+    tables (G, M, 18 W)         power, outputs_0..3, inputs_0..3, of each the real parts first
+    kernel (G, 4 W)             carry (G, M, 2 W) in double precision, drift (G, M, 2 W)
+    start, end (n, G, M, 2 W)   kept (segments, G, M, 2 W): the states at the starts of segments
 """
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from s4d_torch.ssm.compiled.code_cache import cached_njit, part
+from s4d_torch.ssm.compiled.rows_code import put_rows, take_rows
+from s4d_torch.ssm.compiled.runtime import LANES as W
+from s4d_torch.ssm.compiled.tables import SEGMENT
+from s4d_torch.ssm.compiled.vectors import (
+    add_products,
+    add_wide,
+    dot,
+    fill,
+    load,
+    load_four,
+    store,
+    store_four,
+)
 
-import numpy as np
-from numba import njit
-
-from s4d_torch.ssm.compiled.code_cache import cached_njit
-
-BLOCK = 4
-SEGMENT = 256  # samples between the states kept for the backward pass
-GROUP = 16  # channels of a task: one cache line of float32
-
-# Everything but the licence to assume that there are no NaN and infinities.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-
-Kernel = Callable[..., Any]
-part = njit(inline="always")
+OUTSIDE = "a span of rows lies outside of the rows there are"
+OUTPUTS, INPUTS = 2 * W, 10 * W  # places in the tables of one mode, after its power
 
 
 @part
-def gather(source, b, t0, n, low, high, ahead, further, buffer):  # type: ignore[no-untyped-def]
-    """Samples t0..t0+n of channels low..high into rows; ``ahead`` counts from the end.
+def run_mode(z, x, blocks, state, y):  # type: ignore[no-untyped-def]
+    """One mode through some blocks, its state (2 W,) in one part."""
+    a, e = load(z, 0), load(z, W)
+    out_r, out_i = load_four(z, OUTPUTS), load_four(z, OUTPUTS + 4 * W)
+    in_r, in_i = load_four(z, INPUTS), load_four(z, INPUTS + 4 * W)
+    r, i = load(state, 0), load(state, W)
+    for t in range(0, 4 * W * blocks, 4 * W):
+        samples = load_four(x, t)
+        store_four(y, t, add_products(add_products(load_four(y, t), out_r, r), out_i, i))
+        u, v = dot(in_r, samples), dot(in_i, samples)
+        r, i = (u + a * r) - e * i, (v + a * i) + e * r
+    store(state, 0, r)
+    store(state, W, i)
 
-    ``further`` is how many places the answers lie before the samples they answer.
+
+@part
+def run_mode_in_parts(z, x, begin, end, left, since, y):  # type: ignore[no-untyped-def]
+    """The same with a state in two parts: what was left, and what has come since."""
+    a, e = load(z, 0), load(z, W)
+    out_r, out_i = load_four(z, OUTPUTS), load_four(z, OUTPUTS + 4 * W)
+    in_r, in_i = load_four(z, INPUTS), load_four(z, INPUTS + 4 * W)
+    lr, li, sr, si = load(left, 0), load(left, W), load(since, 0), load(since, W)
+    for t in range(4 * W * begin, 4 * W * end, 4 * W):
+        samples = load_four(x, t)
+        r, i = lr + sr, li + si
+        store_four(y, t, add_products(add_products(load_four(y, t), out_r, r), out_i, i))
+        u, v = dot(in_r, samples), dot(in_i, samples)
+        lr, li = a * lr - e * li, a * li + e * lr
+        sr, si = (u + a * sr) - e * si, (v + a * si) + e * sr
+    store(left, 0, lr)
+    store(left, W, li)
+    store(since, 0, sr)
+    store(since, W, si)
+
+
+@part
+def run_segment(kernel, tables, carry, x, n, rest, state, left, since, y):  # type: ignore[no-untyped-def]
+    """A group through n samples: y, and the state (M, 2 W) after the whole blocks of them.
+
+    ``rest`` says that the state is zero.
     """
-    length = source.shape[1]
-    for t in range(n):
-        place = length - 1 - t0 - t - further if ahead else t0 + t
-        for h in range(low, high):
-            buffer[h - low, t] = source[b, place, h] if place >= 0 else 0
-    for t in range(n, (n + 3) // 4 * 4):  # a last block that is not full
-        for c in range(high - low):
-            buffer[c, t] = 0
+    k0, k1, k2, k3 = load_four(kernel, 0)
+    whole, blocks, none = n // 4, (n + 3) // 4, n - n
+    for t in range(0, 4 * W * blocks, 4 * W):
+        x0, x1, x2, x3 = load_four(x, t)
+        y1, y2 = k0 * x1 + k1 * x0, k0 * x2 + k1 * x1 + k2 * x0
+        store_four(y, t, (k0 * x0, y1, y2, k0 * x3 + k1 * x2 + k2 * x1 + k3 * x0))
+    for m in range(tables.shape[0]):
+        for q in range(2 * W):
+            left[q] = state[m, q]
+            since[q] = 0
+        if rest:
+            run_mode(tables[m], x, whole, since, y)
+        else:
+            run_mode_in_parts(tables[m], x, none, whole, left, since, y)
+        for q in range(W):
+            r, i, a, e = state[m, q], state[m, W + q], carry[m, q], carry[m, W + q]
+            if n == SEGMENT:
+                state[m, q] = a * r - e * i + since[q]
+                state[m, W + q] = a * i + e * r + since[W + q]
+            else:
+                state[m, q] = since[q] if rest else since[q] + left[q]
+                state[m, W + q] = since[W + q] if rest else since[W + q] + left[W + q]
+        if blocks > whole:
+            run_mode_in_parts(tables[m], x, whole, blocks, left, since, y)
 
 
-@part
-def scatter(buffer, b, t0, n, low, high, ahead, further, target):  # type: ignore[no-untyped-def]
-    """The reverse of :func:`gather`."""
-    length = target.shape[1]
-    for t in range(n):
-        place = length - 1 - t0 - t - further if ahead else t0 + t
-        if place >= 0:
-            for h in range(low, high):
-                target[b, place, h] = buffer[h - low, t]
+@cached_njit(nogil=True)
+def scan_forward(  # type: ignore[no-untyped-def]
+    first, last, ahead, u, spans, tables, kernel, carry, start, y, end, kept, room, state
+):
+    """Tasks first..last, each a span and a group; ``end`` is the state after whole blocks.
 
-
-@part
-def correct(g, drift, M):  # type: ignore[no-untyped-def]
-    """``g <- conj(1 + drift) g``: what a segment of rounded powers has missed."""
-    for q in range(M):
-        r, i, a, e = g[q], g[M + q], drift[q], drift[M + q]
-        g[q] = r + (a * r + e * i)
-        g[M + q] = i + (a * i - e * r)
-
-
-def segment_runner(two_parts: bool) -> Kernel:
-    """``run(z, x, kernel, n, stop, end, out, M)``: n samples of one channel.
-
-    Its state, left and since, is z[9 S : 10 S] + z[10 S :]; without ``two_parts`` nothing was left,
-    which saves a quarter of the work. ``end`` takes the state before block ``stop``.
+    ``ahead`` runs from the end of a span to its beginning and leaves each answer one place
+    further: a sample hears of those after it, not of itself. ``room`` and ``state`` (M, 2 W), in
+    double precision, are to work in.
     """
+    G, M = tables.shape[0], tables.shape[1]
+    none = first - first  # a number, not a constant: those make functions of their own
+    x, out = room[: SEGMENT * W], room[SEGMENT * W : 2 * SEGMENT * W]
+    left, since = room[2 * SEGMENT * W :], room[(2 * SEGMENT + 2) * W :]
+    for q in range(room.shape[0]):  # channels that a last group lacks stay zero
+        room[q] = 0
+    for task in range(first, last):
+        span, g = task // G, task % G
+        row, length = spans[span, 0], spans[span, 1]
+        if row < 0 or length < 0 or row + length > u.shape[0]:
+            raise ValueError(OUTSIDE)
+        segment = row // SEGMENT + span
+        step = -1 if ahead else 1
+        begin = row + length - 1 if ahead else row
+        rest = True
+        for m in range(M):
+            for q in range(2 * W):
+                state[m, q] = start[span, g, m, q]
+                rest = rest and state[m, q] == 0
+        for t0 in range(0, length, SEGMENT):
+            n = min(SEGMENT, length - t0)
+            if segment < kept.shape[0]:
+                for m in range(M):
+                    for q in range(2 * W):
+                        kept[segment, g, m, q] = state[m, q]
+            take_rows(u, begin + t0 * step, step, n, g * W, x, none)
+            for c in range(n * W, (n + 3) // 4 * 4 * W):  # a last block that is not full
+                x[c] = 0
+            run_segment(kernel[g], tables[g], carry[g], x, n, rest, state, left, since, out)
+            rest = False
+            segment += 1
+            inside = min(n, length - t0 - ahead)  # the last answer ahead falls off the end
+            put_rows(out, begin + (t0 + ahead) * step, step, inside, g * W, y)
+        for m in range(M):
+            for q in range(2 * W):
+                end[span, g, m, q] = state[m, q]
+        if ahead and length > 0:
+            for h in range(g * W, min(g * W + W, y.shape[1])):
+                y[begin, h] = 0
 
-    @part
-    def run(z, x, kernel, n, stop, end, out, M):  # type: ignore[no-untyped-def]
-        S = 2 * M
-        k0, k1, k2, k3 = kernel[0], kernel[1], kernel[2], kernel[3]
-        for t in range(0, n, 4):
-            if t == 4 * stop:
-                for q in range(S):
-                    end[q] = z[9 * S + q] + z[10 * S + q]
-            x0, x1, x2, x3 = x[t], x[t + 1], x[t + 2], x[t + 3]
-            y0 = k0 * x0
-            y1 = k0 * x1 + k1 * x0
-            y2 = k0 * x2 + k1 * x1 + k2 * x0
-            y3 = k0 * x3 + k1 * x2 + k2 * x1 + k3 * x0
-            for q in range(M):
-                a, e = z[q], z[M + q]
-                sr, si = z[10 * S + q], z[10 * S + M + q]
-                r, i = sr, si
-                if two_parts:
-                    lr, li = z[9 * S + q], z[9 * S + M + q]
-                    r, i = lr + sr, li + si
-                    z[9 * S + q] = a * lr - e * li
-                    z[9 * S + M + q] = a * li + e * lr
-                y0 += z[S + q] * r + z[S + M + q] * i
-                y1 += z[2 * S + q] * r + z[2 * S + M + q] * i
-                y2 += z[3 * S + q] * r + z[3 * S + M + q] * i
-                y3 += z[4 * S + q] * r + z[4 * S + M + q] * i
-                u0 = z[5 * S + q] * x0 + z[6 * S + q] * x1
-                u1 = z[7 * S + q] * x2 + z[8 * S + q] * x3
-                v0 = z[5 * S + M + q] * x0 + z[6 * S + M + q] * x1
-                v1 = z[7 * S + M + q] * x2 + z[8 * S + M + q] * x3
-                z[10 * S + q] = a * sr - e * si + u0 + u1
-                z[10 * S + M + q] = a * si + e * sr + v0 + v1
-            out[t], out[t + 1], out[t + 2], out[t + 3] = y0, y1, y2, y3
 
-    return run
-
-
-run_segment, run_first = segment_runner(two_parts=True), segment_runner(two_parts=False)
+# -- the adjoint -----------------------------------------------------------------------------------
 
 
 @part
-def join(state, carry, since, M):  # type: ignore[no-untyped-def]
-    """``s <- carry s + since`` in double precision, at the end of a whole segment."""
-    for q in range(M):
-        r, i, a, e = state[q], state[M + q], carry[q], carry[M + q]
-        state[q] = a * r - e * i + since[q]
-        state[M + q] = a * i + e * r + since[M + q]
+def run_again(z, x, blocks, start, states):  # type: ignore[no-untyped-def]
+    """Forward once more, keeping the state before every block."""
+    a, e = load(z, 0), load(z, W)
+    in_r, in_i = load_four(z, INPUTS), load_four(z, INPUTS + 4 * W)
+    r, i = load(start, 0), load(start, W)
+    for block in range(blocks):
+        store(states, 2 * W * block, r)
+        store(states, 2 * W * block + W, i)
+        samples = load_four(x, 4 * W * block)
+        u, v = dot(in_r, samples), dot(in_i, samples)
+        r, i = (u + a * r) - e * i, (v + a * i) + e * r
 
 
-@lru_cache
-def scan_forward(modes: int) -> Kernel:
-    """``run(first, last, ahead, u, tables, kernel, carry, start, stops, y, end, kept)``.
+@part
+def run_back(z, d, begin, end, gradient, after, out):  # type: ignore[no-untyped-def]
+    """Blocks from the last to the first; ``after`` keeps the gradient of the state after each."""
+    a, e = load(z, 0), load(z, W)
+    out_r, out_i = load_four(z, OUTPUTS), load_four(z, OUTPUTS + 4 * W)
+    in_r, in_i = load_four(z, INPUTS), load_four(z, INPUTS + 4 * W)
+    r, i = load(gradient, 0), load(gradient, W)
+    for block in range(end - 1, begin - 1, -1):
+        t = 4 * W * block
+        store(after, 2 * W * block, r)
+        store(after, 2 * W * block + W, i)
+        grads = load_four(d, t)
+        store_four(out, t, add_products(add_products(load_four(out, t), in_r, r), in_i, i))
+        u, v = dot(out_r, grads), dot(out_i, grads)
+        r, i = (u + a * r) + e * i, (v + a * i) - e * r
+    store(gradient, 0, r)
+    store(gradient, W, i)
 
-    u, y (B, L, H); tables (H, 9 S) = power, outputs_0..3, inputs_0..3 with S = 2 modes; kernel
-    (H, 4); carry (H, S) in double precision; start, end (B, H, S); stops (B,) the block before
-    which ``end`` is taken; kept (B, H, segments, S), the states at the starts of segments.
-    ``ahead`` runs from the end of the sequence to its beginning and leaves each answer one place
-    further: a sample hears of those after it, not of itself.
+
+@part
+def add_gradients(x, d, states, after, blocks, grad):  # type: ignore[no-untyped-def]
+    """The gradients of the tables of one mode: products of states, their gradients and samples."""
+    a = e = none = fill(x, 0.0)
+    out_r = out_i = in_r = in_i = (none, none, none, none)
+    for block in range(blocks):
+        r, i = load(states, 2 * W * block), load(states, 2 * W * block + W)
+        g, h = load(after, 2 * W * block), load(after, 2 * W * block + W)
+        a, e = (a + r * g) + i * h, (e + r * h) - i * g
+        grads, samples = load_four(d, 4 * W * block), load_four(x, 4 * W * block)
+        out_r, out_i = add_products(out_r, grads, r), add_products(out_i, grads, i)
+        in_r, in_i = add_products(in_r, samples, g), add_products(in_i, samples, h)
+    add_wide(grad, 0, a)
+    add_wide(grad, W, e)
+    add_wide(grad, OUTPUTS, out_r)
+    add_wide(grad, OUTPUTS + 4 * W, out_i)
+    add_wide(grad, INPUTS, in_r)
+    add_wide(grad, INPUTS + 4 * W, in_i)
+
+
+@part
+def kernel_back(kernel, x, d, blocks, out, grad):  # type: ignore[no-untyped-def]
+    """The adjoint of what samples send to the outputs of their own block."""
+    k0, k1, k2, k3 = load_four(kernel, 0)
+    w0 = w1 = w2 = w3 = fill(x, 0.0)
+    for t in range(0, 4 * W * blocks, 4 * W):
+        d0, d1, d2, d3 = load_four(d, t)
+        x0, x1, x2, x3 = load_four(x, t)
+        e0, e1 = k0 * d0 + k1 * d1 + k2 * d2 + k3 * d3, k0 * d1 + k1 * d2 + k2 * d3
+        store_four(out, t, (e0, e1, k0 * d2 + k1 * d3, k0 * d3))
+        w0 = w0 + d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
+        w1, w2, w3 = w1 + d1 * x0 + d2 * x1 + d3 * x2, w2 + d2 * x0 + d3 * x1, w3 + d3 * x0
+    add_wide(grad, 0, (w0, w1, w2, w3))
+
+
+@cached_njit(nogil=True)
+def scan_backward(  # type: ignore[no-untyped-def]
+    first, last, ahead, chunk, u, spans, tables, kernel, drift, kept, grad_y, grad_end,
+    grad_u, grad_start, grad_tables, grad_kernel, room, gs,
+):  # fmt: skip
+    """The adjoint of :func:`scan_forward`; a task is ``chunk`` spans and a group.
+
+    grad_tables (chunks, G, M, 18 W) and grad_kernel (chunks, G, 4 W) are in double precision and
+    begin as zeros; they are to be summed over the chunks. A segment is run forward again from the
+    state kept at its start, then backward. ``gs`` (M, 2 W) holds the gradient of the state.
     """
-    M, S = modes, 2 * modes
-
-    @cached_njit(nogil=True, fastmath=FAST)
-    def run(first, last, ahead, u, tables, kernel, carry, start, stops, y, end, kept):  # type: ignore[no-untyped-def]
-        length, channels = u.shape[1], u.shape[2]
-        groups = (channels + GROUP - 1) // GROUP
-        x = np.zeros((GROUP, SEGMENT), u.dtype)
-        out = np.zeros((GROUP, SEGMENT), u.dtype)
-        states = np.zeros((GROUP, S), np.float64)
-        z = np.zeros(11 * S, u.dtype)  # the tables of one channel, then its state in two parts
-        for task in range(first, last):
-            b, low = task // groups, task % groups * GROUP
-            high = min(low + GROUP, channels)
-            rest = True
-            for c in range(high - low):
-                for q in range(S):
-                    states[c, q] = start[b, low + c, q]
-                    rest = rest and states[c, q] == 0
-            for segment in range((length + SEGMENT - 1) // SEGMENT):
+    G, M = tables.shape[0], tables.shape[1]
+    size, none = SEGMENT * W, first - first
+    x, d, out = room[:size], room[size : 2 * size], room[2 * size : 3 * size]
+    states, after = room[3 * size :], room[3 * size + size // 2 :]
+    for q in range(room.shape[0]):
+        room[q] = 0
+    for task in range(first, last):
+        some, g = task // G, task % G
+        for span in range(some * chunk, min((some + 1) * chunk, spans.shape[0])):
+            row, length = spans[span, 0], spans[span, 1]
+            if row < 0 or length < 0 or row + length > u.shape[0]:
+                raise ValueError(OUTSIDE)
+            step = -1 if ahead else 1
+            begin = row + length - 1 if ahead else row
+            count = (length + SEGMENT - 1) // SEGMENT
+            if row // SEGMENT + span + count > kept.shape[0]:
+                raise ValueError(OUTSIDE)
+            for m in range(M):
+                for q in range(2 * W):
+                    gs[m, q] = grad_end[span, g, m, q] if length % 4 == 0 else 0
+            for segment in range(count - 1, -1, -1):
                 t0 = segment * SEGMENT
                 n = min(SEGMENT, length - t0)
-                gather(u, b, t0, n, low, high, ahead, 0, x)
-                for h in range(low, high):
-                    c = h - low
-                    for q in range(9 * S):
-                        z[q] = tables[h, q]
-                    for q in range(S):
-                        z[9 * S + q] = states[c, q]
-                        z[10 * S + q] = 0
-                        kept[b, h, segment, q] = states[c, q]
-                    stop = stops[b] - t0 // 4
-                    if rest and segment == 0:
-                        run_first(z, x[c], kernel[h], n, stop, end[b, h], out[c], M)
-                    else:
-                        run_segment(z, x[c], kernel[h], n, stop, end[b, h], out[c], M)
-                    if t0 + n == 4 * stops[b] == length:
-                        for q in range(S):
-                            end[b, h, q] = z[9 * S + q] + z[10 * S + q]
-                    join(states[c], carry[h], z[10 * S :], M)
-                scatter(out, b, t0, n, low, high, ahead, ahead, y)
-            if ahead:
-                for h in range(low, high):
-                    y[b, length - 1, h] = 0
-
-    return run
-
-
-@part
-def run_again(z, x, count, states, M):  # type: ignore[no-untyped-def]
-    """Forward once more, keeping the state at every boundary of blocks."""
-    S = 2 * M
-    for k in range(count):
-        t, o = 4 * k, k * S
-        x0, x1, x2, x3 = x[t], x[t + 1], x[t + 2], x[t + 3]
-        for q in range(M):
-            r, i, a, e = states[o + q], states[o + M + q], z[q], z[M + q]
-            u0 = z[5 * S + q] * x0 + z[6 * S + q] * x1
-            u1 = z[7 * S + q] * x2 + z[8 * S + q] * x3
-            v0 = z[5 * S + M + q] * x0 + z[6 * S + M + q] * x1
-            v1 = z[7 * S + M + q] * x2 + z[8 * S + M + q] * x3
-            states[o + S + q] = a * r - e * i + u0 + u1
-            states[o + S + M + q] = a * i + e * r + v0 + v1
-
-
-@part
-def run_back(z, d, kernel, count, stop, grad_end, g, out, M):  # type: ignore[no-untyped-def]
-    """Blocks from the last to the first; z[9 S:] is the gradient of the state, g keeps it."""
-    S = 2 * M
-    k0, k1, k2, k3 = kernel[0], kernel[1], kernel[2], kernel[3]
-    for k in range(count - 1, -1, -1):
-        t, o = 4 * k, k * S
-        d0, d1, d2, d3 = d[t], d[t + 1], d[t + 2], d[t + 3]
-        e0 = k0 * d0 + k1 * d1 + k2 * d2 + k3 * d3
-        e1 = k0 * d1 + k1 * d2 + k2 * d3
-        e2 = k0 * d2 + k1 * d3
-        e3 = k0 * d3
-        for q in range(S):  # apart: a store in the loop below would undo its SIMD
-            g[o + q] = z[9 * S + q]
-        for q in range(M):
-            r, i, a, e = z[9 * S + q], z[9 * S + M + q], z[q], z[M + q]
-            e0 += z[5 * S + q] * r + z[5 * S + M + q] * i
-            e1 += z[6 * S + q] * r + z[6 * S + M + q] * i
-            e2 += z[7 * S + q] * r + z[7 * S + M + q] * i
-            e3 += z[8 * S + q] * r + z[8 * S + M + q] * i
-            u0 = z[S + q] * d0 + z[2 * S + q] * d1
-            u1 = z[3 * S + q] * d2 + z[4 * S + q] * d3
-            v0 = z[S + M + q] * d0 + z[2 * S + M + q] * d1
-            v1 = z[3 * S + M + q] * d2 + z[4 * S + M + q] * d3
-            z[9 * S + q] = a * r + e * i + u0 + u1
-            z[9 * S + M + q] = a * i - e * r + v0 + v1
-        out[t], out[t + 1], out[t + 2], out[t + 3] = e0, e1, e2, e3
-        if k == stop:
-            for q in range(S):
-                z[9 * S + q] += grad_end[q]
-
-
-@part
-def add_products(x, d, states, g, count, sums, grad_tables, grad_kernel, M):  # type: ignore[no-untyped-def]
-    """The gradients of the tables: products of states, their gradients and samples."""
-    S = 2 * M
-    for q in range(9 * S):
-        sums[q] = 0
-    w0 = w1 = w2 = w3 = x[0] * 0
-    for k in range(count):
-        t, o = 4 * k, k * S
-        x0, x1, x2, x3 = x[t], x[t + 1], x[t + 2], x[t + 3]
-        d0, d1, d2, d3 = d[t], d[t + 1], d[t + 2], d[t + 3]
-        w0 += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
-        w1 += d1 * x0 + d2 * x1 + d3 * x2
-        w2 += d2 * x0 + d3 * x1
-        w3 += d3 * x0
-        for q in range(S):
-            v, w = states[o + q], g[o + q]
-            sums[S + q] += d0 * v
-            sums[2 * S + q] += d1 * v
-            sums[3 * S + q] += d2 * v
-            sums[4 * S + q] += d3 * v
-            sums[5 * S + q] += x0 * w
-            sums[6 * S + q] += x1 * w
-            sums[7 * S + q] += x2 * w
-            sums[8 * S + q] += x3 * w
-        for q in range(M):
-            r, i, a, e = states[o + q], states[o + M + q], g[o + q], g[o + M + q]
-            sums[q] += r * a + i * e
-            sums[M + q] += r * e - i * a
-    for q in range(9 * S):
-        grad_tables[q] += sums[q]
-    grad_kernel[0] += w0
-    grad_kernel[1] += w1
-    grad_kernel[2] += w2
-    grad_kernel[3] += w3
-
-
-@part
-def begin_gradients(grad_end, at_end, b, low, high, gs, grad_tables, grad_kernel, M):  # type: ignore[no-untyped-def]
-    """Of the state: what comes from its end, if that is the end of the sequence; else zeros."""
-    for h in range(low, high):
-        for q in range(2 * M):
-            gs[h - low, q] = grad_end[b, h, q] if at_end else 0
-        for q in range(18 * M):
-            grad_tables[b, h, q] = 0
-        for q in range(4):
-            grad_kernel[b, h, q] = 0
-
-
-@lru_cache
-def scan_backward(modes: int) -> Kernel:
-    """The adjoint of :func:`scan_forward`, for tasks in range.
-
-    grad_tables (B, H, 9 S) and grad_kernel (B, H, 4) are float64, to be summed over the batch. A
-    segment is run forward again from the state kept at its start, then backward.
-    """
-    M, S = modes, 2 * modes
-    blocks = SEGMENT // BLOCK
-
-    @cached_njit(nogil=True, fastmath=FAST)
-    def run(  # type: ignore[no-untyped-def]
-        first, last, ahead, grad_y, grad_end, u, tables, kernel, drift, stops, kept,
-        grad_u, grad_start, grad_tables, grad_kernel,
-    ):  # fmt: skip
-        length, channels = u.shape[1], u.shape[2]
-        groups = (channels + GROUP - 1) // GROUP
-        segments = (length + SEGMENT - 1) // SEGMENT
-        x = np.zeros((GROUP, SEGMENT), u.dtype)
-        d = np.zeros((GROUP, SEGMENT), u.dtype)
-        out = np.zeros((GROUP, SEGMENT), u.dtype)
-        gs = np.zeros((GROUP, S), u.dtype)
-        z = np.zeros(10 * S, u.dtype)  # the tables of one channel, then the gradient of its state
-        states = np.zeros((blocks + 1) * S, u.dtype)  # at the boundaries of blocks
-        g = np.zeros(blocks * S, u.dtype)  # gradients at the ends of blocks
-        sums = np.zeros(9 * S, u.dtype)
-        for task in range(first, last):
-            b, low = task // groups, task % groups * GROUP
-            high = min(low + GROUP, channels)
-            at_end = stops[b] * 4 == length
-            begin_gradients(grad_end, at_end, b, low, high, gs, grad_tables, grad_kernel, M)
-            for segment in range(segments - 1, -1, -1):
-                t0 = segment * SEGMENT
-                n = min(SEGMENT, length - t0)
-                count = (n + 3) // 4
-                gather(u, b, t0, n, low, high, ahead, 0, x)
-                gather(grad_y, b, t0, n, low, high, ahead, ahead, d)
-                for h in range(low, high):
-                    c = h - low
-                    if segment < segments - 1:
-                        correct(gs[c], drift[h], M)
-                    for q in range(9 * S):
-                        z[q] = tables[h, q]
-                    for q in range(S):
-                        z[9 * S + q] = gs[c, q]
-                        states[q] = kept[b, h, segment, q]
-                    run_again(z, x[c], count, states, M)
-                    stop = stops[b] - t0 // 4
-                    run_back(z, d[c], kernel[h], count, stop, grad_end[b, h], g, out[c], M)
-                    for q in range(S):
-                        gs[c, q] = z[9 * S + q]
-                    add_products(
-                        x[c], d[c], states, g, count, sums, grad_tables[b, h], grad_kernel[b, h], M
-                    )
-                scatter(out, b, t0, n, low, high, ahead, 0, grad_u)
-            for h in range(low, high):
-                for q in range(S):
-                    grad_start[b, h, q] = gs[h - low, q]
-
-    return run
+                whole, blocks = n // 4, (n + 3) // 4
+                inside = min(n, length - t0 - ahead)
+                take_rows(u, begin + t0 * step, step, n, g * W, x, none)
+                take_rows(grad_y, begin + (t0 + ahead) * step, step, inside, g * W, d, none)
+                for c in range(inside * W, 4 * blocks * W):
+                    d[c] = 0
+                for c in range(n * W, 4 * blocks * W):
+                    x[c] = 0
+                kernel_back(kernel[g], x, d, blocks, out, grad_kernel[some, g])
+                for m in range(M):
+                    z, gradient = tables[g, m], gs[m]
+                    if segment < count - 1:  # what a segment of rounded powers has missed
+                        for q in range(W):
+                            r, i, a, e = gs[m, q], gs[m, W + q], drift[g, m, q], drift[g, m, W + q]
+                            gs[m, q], gs[m, W + q] = r + (a * r + e * i), i + (a * i - e * r)
+                    run_again(z, x, blocks, kept[row // SEGMENT + span + segment, g, m], states)
+                    if blocks > whole:
+                        run_back(z, d, whole, blocks, gradient, after, out)
+                        for q in range(2 * W):
+                            gs[m, q] += grad_end[span, g, m, q]
+                    run_back(z, d, none, whole, gradient, after, out)
+                    add_gradients(x, d, states, after, blocks, grad_tables[some, g, m])
+                put_rows(out, begin + t0 * step, step, n, g * W, grad_u)
+            for m in range(M):
+                for q in range(2 * W):
+                    grad_start[span, g, m, q] = gs[m, q]

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.formulas import as_stored, stored_system
-from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, share
+from s4d_torch.ssm.compiled.formulas import as_stored, of_sets, per_channel, stored_system
+from s4d_torch.ssm.compiled.operator import Operator
+from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
 
-BLOCK, SEGMENT = 4, 256  # as in scan_code.py, which needs numba to be imported
+BLOCK = 4  # samples that the scan takes at a time
+SEGMENT = 256  # samples between the states it keeps for the backward pass
+ROWS = 18  # of the tables of a mode: power, outputs_0..3, inputs_0..3, real and imaginary parts
 
 Tables = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -21,10 +24,9 @@ Tables = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 class ScanTables(NamedTuple):
     """A system as the compiled scan reads it, four samples at a time; see ``scan_code``.
 
-    tables (H, 9 S) = power, outputs, inputs; kernel (H, 4); drift (H, S); carry (H, S) and powers
-    (H, 3, S), the first three of A_bar, in double precision. Vectors over S = 2 M are planar, and M
-    is padded to a power of two, so that few sizes have to be compiled; ``modes`` is how many there
-    are, each of them a conjugate pair or not.
+    tables (G, M, 18 W), kernel (G, 4 W), drift (G, M, 2 W), and in double precision carry (G, M,
+    2 W). Channels come in G groups of W; those that a last group lacks are zeros. ``powers``
+    (H, 3, M, 2), also double, are the first three of A_bar. A mode is a conjugate pair or not.
     """
 
     tables: Tensor
@@ -32,13 +34,19 @@ class ScanTables(NamedTuple):
     drift: Tensor
     carry: Tensor
     powers: Tensor
-    modes: int
     pairs: bool
 
 
-def padded(modes: int) -> int:
-    """The number of modes that is compiled for: the next power of two, at least 8."""
-    return max(8, 1 << (modes - 1).bit_length())
+def to_lanes(x: Tensor) -> Tensor:
+    """Channels (H, ..., rows) to groups of them, (G, ..., rows W): neighbours lie side by side."""
+    x = torch.nn.functional.pad(x, (*(2 * (x.ndim - 1)) * (0,), 0, -x.shape[0] % LANES))
+    return x.unflatten(0, (-1, LANES)).movedim(1, -1).flatten(-2).contiguous()
+
+
+def from_lanes(x: Tensor, channels: int) -> Tensor:
+    """The inverse of :func:`to_lanes`."""
+    x = x.unflatten(-1, (-1, LANES)).movedim(-1, 1)
+    return x.flatten(0, 1)[:channels]
 
 
 def make_tables(
@@ -49,33 +57,28 @@ def make_tables(
     C already holds the factor 2 of conjugate pairs.
     """
     A2 = A_bar * A_bar
-    powers = torch.stack([torch.ones_like(A_bar), A_bar, A2, A2 * A_bar], dim=1)  # (H, 4, M)
-    outputs = C[:, None] * powers
-    lagged = (outputs[:, :3] * B[:, None]).real.sum(-1)  # C A^j B, j < 3
+    powers = torch.stack([torch.ones_like(A_bar), A_bar, A2, A2 * A_bar], dim=-1)  # (H, M, 4)
+    outputs = C[..., None] * powers
+    inputs = (B[..., None] * powers).flip(-1)
+    lagged = (outputs[..., :3] * B[..., None]).real.sum(1)  # C A^j B, j < 3
     power = A2 * A2
-    columns = torch.cat([power[:, None], (powers * B[:, None]).flip(1)], dim=1)
-    columns, rows = _planar(columns), _planar(outputs.conj())  # (H, 5 or 4, 2, padded M)
-    tables = torch.cat([columns[:, :1], rows, columns[:, 1:]], dim=1)
-    kernel = torch.cat([direct[:, None], lagged], dim=1)
-    tables = tables.flatten(1).to(dtype)
+    parts = [power.real[..., None], power.imag[..., None]]
+    parts += [outputs.real, -outputs.imag, inputs.real, inputs.imag]
+    kernel = torch.cat([direct[:, None], lagged], dim=-1)
     power = power.detach()
-    carry = _planar(power ** (SEGMENT // BLOCK)).flatten(1)
-    first = _planar(powers[:, 1:]).flatten(2)
-    made = (tables, kernel.to(dtype), _drift(power, dtype), carry, first)
-    return ScanTables(*made, A_bar.shape[1], pairs)
-
-
-def _planar(x: Tensor) -> Tensor:
-    """(..., M) complex -> (..., 2, padded M) real."""
-    parts = torch.stack([x.real, x.imag], dim=-2)
-    return torch.nn.functional.pad(parts, (0, padded(x.shape[-1]) - x.shape[-1]))
+    carry = torch.view_as_real(power ** (SEGMENT // BLOCK))
+    drift = torch.view_as_real(_drift(power, dtype))
+    first = torch.view_as_real(powers[..., 1:].transpose(1, 2).resolve_conj().contiguous())
+    tables = torch.cat(parts, dim=-1)
+    tables, kernel, drift = (to_lanes(x.to(dtype)) for x in (tables, kernel, drift))
+    return ScanTables(tables, kernel, drift, to_lanes(carry), first, pairs)
 
 
 def _drift(power: Tensor, dtype: torch.dtype) -> Tensor:
     """What a segment of rounded powers has to be multiplied with, less 1."""
     rounded = torch.complex(power.real.to(dtype), power.imag.to(dtype)).to(power.dtype)
     ratio = torch.where(rounded.abs() > 1e-6, power / rounded, torch.ones_like(power))
-    return _planar(ratio ** (SEGMENT // BLOCK) - 1).flatten(1).to(dtype)
+    return ratio ** (SEGMENT // BLOCK) - 1
 
 
 # -- straight from stored parameters ---------------------------------------------------------------
@@ -91,67 +94,75 @@ def stored_tables(
     (sets, modes), B (sets, modes, 2), C (H, modes, 2), log_dt, D (H,).
     """
     made: Tables = _tables([*codes, int(pairs)], rate, decay, frequency, B, C, log_dt, D)
-    return ScanTables(*made, decay.shape[1], pairs)
+    return ScanTables(*made, pairs)
 
 
-@torch.library.custom_op("s4d_torch::scan_tables", mutates_args=())
-def _tables(
+def _run(
     options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor,
     log_dt: Tensor, D: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stored = as_stored(decay, frequency, B, C, log_dt, D)
     made = _empty_tables(decay, log_dt)
+    if log_dt.shape[0] % LANES:
+        for x in made[:4]:
+            x[-1].zero_()  # the channels that the last group lacks
     run = compiled_module(f"{__package__}.tables_code").tables_forward
-    share(run, log_dt.shape[0], decay.shape[1] * 64, (tuple(options), rate), (*stored, *made))
+    work = decay.shape[1] * 64 * LANES
+    share(run, made[0].shape[0], work, (tuple(options), rate), (*stored, *made))
     return made
 
 
-@_tables.register_fake
-def _(options: list[int], rate: float, decay: Tensor, *stored: Tensor) -> Tables:
+def _fake(options: list[int], rate: float, decay: Tensor, *stored: Tensor) -> Tables:
     return _empty_tables(decay, stored[-2])
 
 
-@torch.library.custom_op("s4d_torch::scan_tables_backward", mutates_args=())
-def _tables_backward(
+def _run_backward(
     grad_tables: Tensor, grad_kernel: Tensor, grad_powers: Tensor, options: list[int],
     rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor, log_dt: Tensor,
     D: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stored = as_stored(decay, frequency, B, C, log_dt, D)
-    grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored[:5]]
-    channels, size = log_dt.shape[0], 2 * padded(decay.shape[1])
-    shapes = {"tables": (grad_tables, (channels, 9 * size)), "kernel": (grad_kernel, (channels, 4))}
-    given = as_read(decay.dtype, **shapes)
-    given += as_read(torch.float64, powers=(grad_powers, (channels, 3, size)))
+    sets, modes, channels = *decay.shape, log_dt.shape[0]
+    grads = (*per_channel(decay, B, channels), torch.empty_like(C), torch.empty_like(log_dt))
+    groups = -(-channels // LANES)
+    given = as_read(
+        decay.dtype,
+        tables=(grad_tables, (groups, modes, ROWS * LANES)),
+        kernel=(grad_kernel, (groups, 4 * LANES)),
+    )
+    given += as_read(torch.float64, powers=(grad_powers, (channels, 3, modes, 2)))
     run = compiled_module(f"{__package__}.tables_code").tables_backward
-    sets = decay.shape[0]
-    # channels that share a set would write to the same place: then one thread does it all
-    work = decay.shape[1] * 128 if sets == channels else 0
-    share(run, channels, work, (tuple(options), rate), (*stored, *given, *grads))
-    a, b, c, d, e = (grad.to(decay.dtype) for grad in grads)
-    return a, b, c, d, e
+    share(run, groups, modes * 128 * LANES, (tuple(options), rate), (*stored, *given, *grads))
+    a, b, c = (of_sets(grad, sets) for grad in grads[:3])
+    of_D = from_lanes(grad_kernel, channels)[:, 0].clone()
+    return a, b, c, grads[3], grads[4], of_D
 
 
-@_tables_backward.register_fake
-def _(*given: Any) -> Tables:
-    a, b, c, d, e = (torch.empty_like(x) for x in given[5:10])
-    return a, b, c, d, e
+def _fake_backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    a, b, c, d, e, f = (torch.empty_like(x) for x in given[5:])
+    return a, b, c, d, e, f
 
 
-def _keep_stored(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.options, ctx.rate = inputs[:2]
     ctx.save_for_backward(*inputs[2:])
+    ctx.set_materialize_grads(False)  # most have none
+    ctx.shapes = [output[i].shape for i in (0, 1, 4)]
 
 
-def _differentiate_tables(
-    ctx: Any, grad_tables: Tensor, grad_kernel: Tensor, _: Tensor, __: Tensor, grad_powers: Tensor
+def _differentiate(
+    ctx: Any, grad_tables: Any, grad_kernel: Any, _: Any, __: Any, grad_powers: Any
 ) -> tuple[Any, ...]:
-    given, stored = (grad_tables, grad_kernel, grad_powers), ctx.saved_tensors
+    stored, given = ctx.saved_tensors, [grad_tables, grad_kernel, grad_powers]
     if again():
         plain = partial(_plain, ctx.options, ctx.rate)
         return None, None, *gradients(plain, stored, given)
+    dtypes = (stored[0].dtype, stored[0].dtype, torch.float64)
+    for i, (shape, dtype) in enumerate(zip(ctx.shapes, dtypes, strict=True)):
+        if given[i] is None:
+            given[i] = stored[0].new_zeros(shape, dtype=dtype)
     grads = _tables_backward(*given, ctx.options, ctx.rate, *stored)
-    return None, None, *grads, grad_kernel[:, 0]
+    return None, None, *grads
 
 
 def _plain(
@@ -167,15 +178,17 @@ def _plain(
     return made.tables, made.kernel, made.powers
 
 
-_tables.register_autograd(_differentiate_tables, setup_context=_keep_stored)
+_tables = Operator("scan_tables", _run, _fake, _keep, _differentiate)
+_tables_backward = Operator("scan_tables_backward", _run_backward, _fake_backward)
 
 
 def _empty_tables(decay: Tensor, log_dt: Tensor) -> Tables:
-    channels, size = log_dt.shape[0], 2 * padded(decay.shape[1])
+    modes, channels = decay.shape[1], log_dt.shape[0]
+    groups, double = -(-channels // LANES), torch.float64
     return (
-        decay.new_empty(channels, 9 * size),
-        decay.new_empty(channels, 4),
-        decay.new_empty(channels, size),
-        decay.new_empty(channels, size, dtype=torch.float64),
-        decay.new_empty(channels, 3, size, dtype=torch.float64),
+        decay.new_empty(groups, modes, ROWS * LANES),
+        decay.new_empty(groups, 4 * LANES),
+        decay.new_empty(groups, modes, 2 * LANES),
+        decay.new_empty(groups, modes, 2 * LANES, dtype=double),
+        decay.new_empty(channels, 3, modes, 2, dtype=double),
     )

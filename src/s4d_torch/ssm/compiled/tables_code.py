@@ -13,12 +13,14 @@ import math
 
 import numpy as np
 
-from s4d_torch.ssm.compiled.code_cache import cached_njit
+from s4d_torch.ssm.compiled.code_cache import cached_njit, part
+from s4d_torch.ssm.compiled.runtime import LANES as W
+from s4d_torch.ssm.compiled.tables import SEGMENT
 from s4d_torch.ssm.constraint import EXP, FLOOR, RELU, SOFTPLUS
 from s4d_torch.ssm.discretization import BILINEAR, ZOH
 
 
-@cached_njit(nogil=True, inline="always")
+@part
 def decay_of(constraint, raw):  # type: ignore[no-untyped-def]
     if constraint == EXP:
         return math.exp(raw)
@@ -29,7 +31,7 @@ def decay_of(constraint, raw):  # type: ignore[no-untyped-def]
     return raw
 
 
-@cached_njit(nogil=True, inline="always")
+@part
 def decay_slope(constraint, raw, decay):  # type: ignore[no-untyped-def]
     if constraint == EXP:
         return decay
@@ -40,24 +42,24 @@ def decay_slope(constraint, raw, decay):  # type: ignore[no-untyped-def]
     return 1.0
 
 
-@cached_njit(nogil=True)
+@part
 def reciprocal(z):  # type: ignore[no-untyped-def]
     """``1 / z`` without the care for overflow that makes a complex division slow."""
     scale = 1 / (z.real * z.real + z.imag * z.imag)
     return complex(z.real * scale, -z.imag * scale)
 
 
-@cached_njit(nogil=True)
+@part
 def phi(z, exp_z):  # type: ignore[no-untyped-def]
     """``phi1, phi2`` and their derivatives: ``phi1 = (e^z - 1)/z``, ``phi2 = (phi1 - 1)/z``."""
     if z.real * z.real + z.imag * z.imag < 0.25:
-        first = second = third = 0j  # sum z^k/(k+1)!, z^k/(k+2)!, z^k/(k+3)!
-        term = complex(1.0, 0.0)
-        for k in range(15):
-            first += term / (k + 1)
-            second += term / ((k + 1) * (k + 2))
-            third += term / ((k + 1) * (k + 2) * (k + 3))
-            term = term * z / (k + 1)
+        r, i = 1.0, 0.0  # 6 phi3 = 1 + z/4 (1 + z/5 (1 + z/6 ...))
+        for k in range(17, 3, -1):
+            scale = 1.0 / k
+            r, i = 1 + scale * (r * z.real - i * z.imag), scale * (r * z.imag + i * z.real)
+        third = complex(r / 6, i / 6)
+        second = 0.5 + z * third
+        first = 1 + z * second
     else:
         w = reciprocal(z)
         first = (exp_z - 1) * w
@@ -67,7 +69,7 @@ def phi(z, exp_z):  # type: ignore[no-untyped-def]
     return first, second, first - second, second - 2 * third
 
 
-@cached_njit(nogil=True)
+@part
 def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
     """``A_bar``, and the factors of ``dt B`` that enter now and later."""
     if rule == BILINEAR:
@@ -82,7 +84,7 @@ def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
     return a, second, first * first
 
 
-@cached_njit(nogil=True)
+@part
 def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     """The gradient with respect to ``dt A`` from those of :func:`discretize`."""
     if rule == BILINEAR:
@@ -100,33 +102,36 @@ def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     return g + (2 * first * slope1).conjugate() * g_later
 
 
-@cached_njit(nogil=True)
+@part
 def store_mode(  # type: ignore[no-untyped-def]
     rule, constraint, A, B, dt, now, later, g_a, g_now, g_next, raw, g_decay, g_frequency, g_B, n
 ):
-    """From gradients of A_bar, B_now, B_next to those of the stored A and B; returns that of dt."""
+    """From gradients of A_bar, B_now, B_next to those of the stored A and B; returns that of dt.
+
+    Those of A and B are for this channel alone, which may share them with others.
+    """
     g_bt = now.conjugate() * g_now + later.conjugate() * g_next  # of dt B
     bt = (dt * B).conjugate()
     g_z = pull_back(rule, A, dt, g_a, bt * g_now, bt * g_next)
-    g_decay[n] -= dt * g_z.real * decay_slope(constraint, raw, -A.real)
-    g_frequency[n] += dt * g_z.imag
-    g_B[n, 0] += dt * g_bt.real
-    g_B[n, 1] += dt * g_bt.imag
+    g_decay[n] = -dt * g_z.real * decay_slope(constraint, raw, -A.real)
+    g_frequency[n] = dt * g_z.imag
+    g_B[n, 0] = dt * g_bt.real
+    g_B[n, 1] = dt * g_bt.imag
     return (B.conjugate() * g_bt).real + (A.conjugate() * g_z).real
 
 
-@cached_njit(nogil=True)
-def through_powers(g, ac, n, M):  # type: ignore[no-untyped-def]
+@part
+def through_powers(g, ac, n):  # type: ignore[no-untyped-def]
     """The gradient of A_bar from those of its first three powers; ``ac`` is its conjugate."""
-    g1, g2 = complex(g[0, n], g[0, M + n]), complex(g[1, n], g[1, M + n])
-    return g1 + ac * (2 * g2 + 3 * ac * complex(g[2, n], g[2, M + n]))
+    g1, g2 = complex(g[0, n, 0], g[0, n, 1]), complex(g[1, n, 0], g[1, n, 1])
+    return g1 + ac * (2 * g2 + 3 * ac * complex(g[2, n, 0], g[2, n, 1]))
 
 
 @cached_njit(nogil=True)
 def tables_forward(  # type: ignore[no-untyped-def]
     low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry, first
 ):
-    """Fill the tables of channels low..high; see ``tables.ScanTables`` for their layout.
+    """Fill the tables of groups low..high; see ``tables.ScanTables`` for their layout.
 
     options = (rule, constraint, pairs); decay, frequency (sets, modes); B (sets, modes, 2),
     C (H, modes, 2) and log_dt, D (H,), as stored.
@@ -134,16 +139,11 @@ def tables_forward(  # type: ignore[no-untyped-def]
     rule, constraint, pairs = options
     sets, modes = decay.shape
     channels = log_dt.shape[0]
-    M = tables.shape[1] // 18
-    S = 2 * M
-    steps = 64  # blocks in a segment
-    for h in range(low, high):
+    steps = SEGMENT // 4  # blocks in a segment
+    for h in range(low * W, min(high * W, channels)):
+        g, lane = h // W, h % W
         dt = math.exp(np.float64(log_dt[h])) * rate
         s = h * sets // channels
-        for q in range(9 * S):
-            tables[h, q] = 0
-        for q in range(S):
-            drift[h, q] = carry[h, q] = first[h, 0, q] = first[h, 1, q] = first[h, 2, q] = 0
         k0 = k1 = k2 = k3 = 0.0
         for n in range(modes):
             A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))
@@ -155,19 +155,17 @@ def tables_forward(  # type: ignore[no-untyped-def]
                 c = 2 * c
             k0 += (c * b0 * now).real
             a2 = a * a
-            power = a2 * a2
-            tables[h, n], tables[h, M + n] = power.real, power.imag
-            first[h, 0, n], first[h, 0, M + n] = a.real, a.imag
-            first[h, 1, n], first[h, 1, M + n] = a2.real, a2.imag
-            third = a2 * a
-            first[h, 2, n], first[h, 2, M + n] = third.real, third.imag
-            v = c
-            r = b
+            third, power = a2 * a, a2 * a2
+            first[h, 0, n, 0], first[h, 0, n, 1] = a.real, a.imag
+            first[h, 1, n, 0], first[h, 1, n, 1] = a2.real, a2.imag
+            first[h, 2, n, 0], first[h, 2, n, 1] = third.real, third.imag
+            z = tables[g, n]
+            z[lane], z[W + lane] = power.real, power.imag
+            v, r = c, b
             for j in range(4):
-                tables[h, (1 + j) * S + n], tables[h, (1 + j) * S + M + n] = v.real, -v.imag
-                tables[h, (8 - j) * S + n], tables[h, (8 - j) * S + M + n] = r.real, r.imag
-                v = v * a
-                r = r * a
+                z[(2 + j) * W + lane], z[(6 + j) * W + lane] = v.real, -v.imag
+                z[(13 - j) * W + lane], z[(17 - j) * W + lane] = r.real, r.imag
+                v, r = v * a, r * a
             cb = c * b
             k1 += cb.real
             k2 += (cb * a).real
@@ -175,14 +173,16 @@ def tables_forward(  # type: ignore[no-untyped-def]
             whole = power
             for _ in range(6):  # power^steps
                 whole = whole * whole
-            carry[h, n], carry[h, M + n] = whole.real, whole.imag
-            rounded = complex(tables[h, n], tables[h, M + n])
+            carry[g, n, lane], carry[g, n, W + lane] = whole.real, whole.imag
+            rounded = complex(np.float64(z[lane]), np.float64(z[W + lane]))
+            turn = complex(0.0, 0.0)
             if rounded.real * rounded.real + rounded.imag * rounded.imag > 1e-12:
                 # (power / rounded)^steps - 1, of a ratio that is 1 to rounding
                 error = (power - rounded) * reciprocal(rounded)
                 turn = steps * error + 0.5 * steps * (steps - 1) * error * error
-                drift[h, n], drift[h, M + n] = turn.real, turn.imag
-        kernel[h, 0], kernel[h, 1], kernel[h, 2], kernel[h, 3] = k0 + D[h], k1, k2, k3
+            drift[g, n, lane], drift[g, n, W + lane] = turn.real, turn.imag
+        kernel[g, lane], kernel[g, W + lane] = k0 + D[h], k1
+        kernel[g, 2 * W + lane], kernel[g, 3 * W + lane] = k2, k3
 
 
 @cached_njit(nogil=True)
@@ -190,18 +190,16 @@ def tables_backward(  # type: ignore[no-untyped-def]
     low, high, options, rate, decay, frequency, B, C, log_dt, D, g_tables, g_kernel, g_first,
     g_decay, g_frequency, g_B, g_C, g_log_dt,
 ):  # fmt: skip
-    """The adjoint of :func:`tables_forward`: gradients in float64, for channels low..high."""
+    """The adjoint of :func:`tables_forward`: gradients for each channel of groups low..high."""
     rule, constraint, pairs = options
     sets, modes = decay.shape
     channels = log_dt.shape[0]
-    M = g_tables.shape[1] // 18
-    S = 2 * M
-    o = np.zeros(4, np.complex128)
-    r = np.zeros(4, np.complex128)
-    for h in range(low, high):
+    for h in range(low * W, min(high * W, channels)):
+        g, lane = h // W, h % W
         dt = math.exp(np.float64(log_dt[h])) * rate
         s = h * sets // channels
-        k0, k1, k2, k3 = g_kernel[h, 0], g_kernel[h, 1], g_kernel[h, 2], g_kernel[h, 3]
+        k0, k1 = g_kernel[g, lane], g_kernel[g, W + lane]
+        k2, k3 = g_kernel[g, 2 * W + lane], g_kernel[g, 3 * W + lane]
         g_dt = 0.0
         for n in range(modes):
             A = complex(-decay_of(constraint, np.float64(decay[s, n])), np.float64(frequency[s, n]))
@@ -210,24 +208,39 @@ def tables_backward(  # type: ignore[no-untyped-def]
             c = complex(np.float64(C[h, n, 0]), np.float64(C[h, n, 1]))
             scale = 2.0 if pairs else 1.0
             ac, cc, bc = a.conjugate(), scale * c.conjugate(), (dt * b0 * later).conjugate()
-            for j in range(4):
-                o[j] = complex(g_tables[h, (1 + j) * S + n], -g_tables[h, (1 + j) * S + M + n])
-                r[j] = complex(g_tables[h, (8 - j) * S + n], g_tables[h, (8 - j) * S + M + n])
-            g_power = complex(g_tables[h, n], g_tables[h, M + n])
+            z = g_tables[g, n]
+            # outputs_j are stored as their conjugates; A_bar^j B are inputs_(3-j)
+            o0, r0 = (
+                complex(z[lane + 2 * W], -z[lane + 6 * W]),
+                complex(z[lane + 13 * W], z[lane + 17 * W]),
+            )
+            o1, r1 = (
+                complex(z[lane + 3 * W], -z[lane + 7 * W]),
+                complex(z[lane + 12 * W], z[lane + 16 * W]),
+            )
+            o2, r2 = (
+                complex(z[lane + 4 * W], -z[lane + 8 * W]),
+                complex(z[lane + 11 * W], z[lane + 15 * W]),
+            )
+            o3, r3 = (
+                complex(z[lane + 5 * W], -z[lane + 9 * W]),
+                complex(z[lane + 10 * W], z[lane + 14 * W]),
+            )
+            g_power = complex(z[lane], z[W + lane])
             kc = k1 + ac * (k2 + ac * k3)
-            g_c = o[0] + ac * (o[1] + ac * (o[2] + ac * o[3])) + bc * kc
-            g_b = r[0] + ac * (r[1] + ac * (r[2] + ac * r[3])) + cc * kc
+            g_c = o0 + ac * (o1 + ac * (o2 + ac * o3)) + bc * kc
+            g_b = r0 + ac * (r1 + ac * (r2 + ac * r3)) + cc * kc
             g_a = (
-                cc * (o[1] + ac * (2 * o[2] + 3 * ac * o[3]))
-                + bc * (r[1] + ac * (2 * r[2] + 3 * ac * r[3]))
+                cc * (o1 + ac * (2 * o2 + 3 * ac * o3))
+                + bc * (r1 + ac * (2 * r2 + 3 * ac * r3))
                 + cc * bc * (k2 + 2 * ac * k3)
                 + 4 * ac * ac * ac * g_power
-                + through_powers(g_first[h], ac, n, M)
+                + through_powers(g_first[h], ac, n)
             )
             g_c += (dt * b0 * now).conjugate() * k0
             g_dt += store_mode(
                 rule, constraint, A, b0, dt, now, later, g_a, cc * k0, g_b,
-                np.float64(decay[s, n]), g_decay[s], g_frequency[s], g_B[s], n,
+                np.float64(decay[s, n]), g_decay[h], g_frequency[h], g_B[h], n,
             )  # fmt: skip
             g_C[h, n, 0] = scale * g_c.real
             g_C[h, n, 1] = scale * g_c.imag

@@ -11,93 +11,125 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled.formulas import as_stored, stored_system
-from s4d_torch.ssm.compiled.runtime import as_read, compiled_module, share
-from s4d_torch.ssm.kernel import block_length, vandermonde
+from s4d_torch.ssm.compiled.formulas import as_stored, of_sets, per_channel, stored_system
+from s4d_torch.ssm.compiled.operator import Operator
+from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
+from s4d_torch.ssm.kernel import vandermonde
 
 CODE = f"{__package__}.vandermonde_code"
+Stored = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def stored_kernel(
     codes: tuple[int, int], rate: float, length: int, decay: Tensor, frequency: Tensor,
     B: Tensor, C: Tensor, log_dt: Tensor, *, pairs: bool,
 ) -> Tensor:  # fmt: skip
-    """What ``kernel.vandermonde`` gives, in float32; C (..., H, modes, 2).
+    """What ``kernel.vandermonde`` gives, in float32; C (..., H, modes, 2) -> (..., H, length).
 
     ``codes`` are the numbers of the discretisation and the constraint; decay, frequency
     (sets, modes), B (sets, modes, 2), log_dt (H,).
     """
     lead, flat = C.shape[:-3], C.reshape(-1, *C.shape[-3:])
-    options = [*codes, int(pairs), max(4, block_length(length))]
-    K: Tensor = _kernel(options, rate, length, decay, frequency, B, flat, log_dt)
-    return K.reshape(*lead, *K.shape[1:])
+    options, D = [*codes, int(pairs)], log_dt.new_empty(0)
+    taps: Tensor = _kernel(options, rate, length, flat, decay, frequency, B, log_dt, D)
+    return _as_rows(taps, log_dt.shape[0]).reshape(*lead, -1, length)
 
 
-def _as_read(options: list[int], decay: Tensor, *others: Tensor) -> list[Tensor]:
-    *_, T = options
-    if T < 4 or T % 4:
-        raise ValueError(f"powers are taken in fours, got blocks of {T}")
-    return as_stored(decay, *others)
+def _as_rows(taps: Tensor, channels: int) -> Tensor:
+    """(C's, G, L, W) -> (C's, H, L)."""
+    return taps.transpose(2, 3).flatten(1, 2)[:, :channels]
 
 
-@torch.library.custom_op("s4d_torch::kernel", mutates_args=())
-def _kernel(
-    options: list[int], rate: float, length: int, decay: Tensor, frequency: Tensor, B: Tensor,
-    C: Tensor, log_dt: Tensor,
+def make_taps(
+    options: list[int], rate: float, length: int, C: Tensor, decay: Tensor, frequency: Tensor,
+    B: Tensor, log_dt: Tensor, D: Tensor,
 ) -> Tensor:  # fmt: skip
-    stored = _as_read(options, decay, frequency, B, C, log_dt)
-    K = C.new_empty(*C.shape[:2], length)
-    run = compiled_module(CODE).kernel_forward
-    work = decay.shape[1] * length * C.shape[0]
-    share(run, log_dt.shape[0], work, (tuple(options), rate), (*stored, K))
+    """K (C's, G, length, W), in groups of W channels; those that the last one lacks are zeros.
+
+    D, (H,) or empty, is added to the first tap of the first K.
+    """
+    decay, frequency, B, C, log_dt = as_stored(decay, frequency, B, C, log_dt)
+    (D,) = as_read(decay.dtype, D=(D, (len(log_dt) if len(D) else 0,)))
+    K = _empty(length, C)
+    stored = (C, decay, frequency, B, log_dt, D)
+    _share("kernel_forward", options, rate, length, (*stored, K))
     return K
 
 
-@_kernel.register_fake
-def _(options: list[int], rate: float, length: int, *stored: Tensor) -> Tensor:
-    C = stored[3]
-    return C.new_empty(*C.shape[:2], length)
+def _empty(length: int, C: Tensor) -> Tensor:
+    return C.new_empty(C.shape[0], -(-C.shape[1] // LANES), length, LANES)
 
 
-@torch.library.custom_op("s4d_torch::kernel_backward", mutates_args=())
-def _kernel_backward(
-    grad: Tensor, options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor,
-    C: Tensor, log_dt: Tensor,
+def _fake(options: list[int], rate: float, length: int, C: Tensor, *stored: Tensor) -> Tensor:
+    return _empty(length, C)
+
+
+def taps_backward(
+    grad: Tensor, options: list[int], rate: float, C: Tensor, decay: Tensor, frequency: Tensor,
+    B: Tensor, log_dt: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    stored = _as_read(options, decay, frequency, B, C, log_dt)
-    (grad,) = as_read(decay.dtype, grad=(grad, (*C.shape[:2], grad.shape[-1])))
-    grads = [torch.zeros_like(x, dtype=torch.float64) for x in stored]
-    run = compiled_module(CODE).kernel_backward
-    channels, sets = log_dt.shape[0], decay.shape[0]
-    work = decay.shape[1] * grad.shape[2] * C.shape[0] if sets == channels else 0
-    share(run, channels, work, (tuple(options), rate), (*stored, grad, *grads))
-    a, b, c, d, e = (x.to(decay.dtype) for x in grads)
+    """Gradients of C, decay, frequency, B and log_dt from those of the taps."""
+    decay, frequency, B, C, log_dt = as_stored(decay, frequency, B, C, log_dt)
+    stored, length = (C, decay, frequency, B, log_dt), grad.shape[2]
+    shape = (C.shape[0], -(-C.shape[1] // LANES), length, LANES)
+    (grad,) = as_read(decay.dtype, grad=(grad, shape))
+    several, channels = C.shape[:2]
+    grads = per_channel(decay, B, several, channels)
+    of_C, of_dt = torch.empty_like(C), log_dt.new_empty(several, channels)
+    _share("kernel_backward", options, rate, length, (*stored, grad, of_C, *grads, of_dt))
+    a, b, c, d = (each[0] if several == 1 else each.sum(0) for each in (*grads, of_dt))
+    a, b, c = (of_sets(each, len(decay)) for each in (a, b, c))
+    return of_C, a, b, c, d
+
+
+def _fake_backward(grad: Tensor, options: list[int], rate: float, *stored: Tensor) -> Stored:
+    a, b, c, d, e = (torch.empty_like(x) for x in stored)
     return a, b, c, d, e
 
 
-@_kernel_backward.register_fake
-def _(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    a, b, c, d, e = (torch.empty_like(x) for x in given[3:])
-    return a, b, c, d, e
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.options, ctx.rate, ctx.length = inputs[:3]
+    ctx.save_for_backward(*inputs[3:])
 
 
-def _keep_stored(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.options, ctx.rate, _, *stored = inputs
-    ctx.save_for_backward(*stored)
-
-
-def _differentiate_kernel(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    stored = ctx.saved_tensors
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    *stored, D = ctx.saved_tensors
     if again():
-        plain = partial(_plain, ctx.options, ctx.rate, grad.shape[-1])
-        return None, None, None, *gradients(plain, stored, (grad,))
-    return None, None, None, *_kernel_backward(grad, ctx.options, ctx.rate, *stored)
+        plain = partial(plain_taps, ctx.options, ctx.rate, ctx.length)
+        return None, None, None, *gradients(plain, (*stored, D), (grad,))
+    grads = _kernel_backward(grad, ctx.options, ctx.rate, *stored)
+    return None, None, None, *grads, None
 
 
-def _plain(options: list[int], rate: float, length: int, *stored: Tensor) -> Tensor:
-    rule, constraint, pairs, _ = options
-    step, C = stored_system((rule, constraint), rate, *stored)
-    return vandermonde(step, C, length, pairs=bool(pairs)).to(stored[0].dtype)
+def plain_taps(
+    options: list[int], rate: float, length: int, C: Tensor, decay: Tensor, frequency: Tensor,
+    B: Tensor, log_dt: Tensor, D: Tensor,
+) -> Tensor:  # fmt: skip
+    """What :func:`make_taps` gives, in plain torch."""
+    rule, constraint, pairs = options
+    step, c = stored_system((rule, constraint), rate, decay, frequency, B, C, log_dt)
+    K = vandermonde(step, c, length, pairs=bool(pairs)).to(decay.dtype)  # (C's, H, L)
+    if len(D):
+        K = torch.cat([K[..., :1] + _for_first(D, len(K)), K[..., 1:]], dim=-1)
+    K = torch.nn.functional.pad(K, (0, 0, 0, -K.shape[1] % LANES))
+    return K.unflatten(1, (-1, LANES)).transpose(2, 3)
 
 
-_kernel.register_autograd(_differentiate_kernel, setup_context=_keep_stored)
+def _for_first(D: Tensor, several: int) -> Tensor:
+    """(several, H, 1): D, then zeros."""
+    return torch.stack([D, *[torch.zeros_like(D)] * (several - 1)])[..., None]
+
+
+_kernel = Operator("kernel", make_taps, _fake, _keep, _differentiate)
+_kernel_backward = Operator("kernel_backward", taps_backward, _fake_backward)
+
+
+def _share(
+    name: str, options: list[int], rate: float, length: int, arrays: tuple[Tensor, ...]
+) -> None:
+    C, decay = arrays[:2]
+    (several, channels), modes = C.shape[:2], decay.shape[1]
+    work = modes * (length + 64) * LANES * several
+    room = C.new_empty((8 + (length + 2) // 4 * 4) * LANES, dtype=torch.float64)
+    run = getattr(compiled_module(CODE), name)
+    share(run, -(-channels // LANES), work, (tuple(options), rate), arrays, [room])
