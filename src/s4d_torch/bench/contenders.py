@@ -1,7 +1,6 @@
 """Who is measured, from kernel to layer: ours, the alternatives, other packages if installed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -10,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch.bench.measure import Call, Case, Contender, NotAvailable
-from s4d_torch.bench.peers import Cauchy, Listing, PeerLayer, fft_convolution
+from s4d_torch.bench.peers import (
+    Cauchy,
+    Listing,
+    Official,
+    OfficialLayer,
+    PeerLayer,
+    fft_convolution,
+)
 from s4d_torch.nn.layer import DSS, S4, S4D, Layer
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.ssm import SSM
@@ -21,6 +27,9 @@ OURS = "s4d-torch"
 GIVEN = "rfft, kernel given"
 POWERS, EXPONENTIALS = "paper's listing (powers)", "paper's listing (exp)"
 LISTING_FFT = "paper's listing + FFT"
+OFFICIAL = "official minimal S4D"
+LSTM, GRU, TRANSFORMER = "nn.LSTM", "nn.GRU", "nn.TransformerEncoderLayer"
+S5, MAMBA, LRNNX = "s5-pytorch S5Block", "mambapy MambaBlock", "lrnnx S4D"
 CAUCHY, SHARED = "materialised Cauchy + FFT", "the same, one division"
 ABSENT = ("is not installed", "cannot be imported")
 MAMBA_STATE = 16  # as it is commonly used
@@ -36,7 +45,8 @@ def forward_or_both(
     signals: tuple[Tensor, Tensor] | None = None,
 ) -> Call:
     """Run ``call`` on (B, L, H): in evaluation, or with gradients of input and parameters."""
-    u, grad = signals or signal(case.batch, case.length, case.d_model)
+    module.to(case.device)
+    u, grad = signals or signal(case.device, case.batch, case.length, case.d_model)
     if case.way == FORWARD:
         module.eval()
         return torch.no_grad()(lambda: call(u))
@@ -47,10 +57,11 @@ def forward_or_both(
 
 
 @lru_cache(maxsize=1)
-def signal(*size: int) -> tuple[Tensor, Tensor]:
+def signal(device: str, *size: int) -> tuple[Tensor, Tensor]:
     """An input and a gradient of the output, shared by all contenders of a race."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(size, generator=generator), torch.randn(size, generator=generator)
+    u, grad = (torch.randn(size, generator=generator).to(device) for _ in range(2))
+    return u, grad
 
 
 def state_space(case: Case, method: Method = METHODS["s4d"], engine: str = "auto") -> SSM:
@@ -82,9 +93,9 @@ def _kernel(make: Callable[[Case], Any]) -> Callable[[Case], Call]:
     """Forward and backward of a kernel, to all parameters it depends on."""
 
     def build(case: Case) -> Call:
-        module = make(case).train()
+        module = make(case).to(case.device).train()
         parameters = [p for name, p in module.named_parameters() if name != "D"]
-        grad = signal(case.d_model, case.length)[1]
+        grad = signal(case.device, case.d_model, case.length)[1]
         return lambda: torch.autograd.grad(module.kernel(case.length), parameters, grad)
 
     return build
@@ -119,10 +130,10 @@ def _given(case: Case) -> Call:
     """The convolution alone, channels before time and contiguous, as suits an FFT best."""
     generator = torch.Generator().manual_seed(0)
     kernel = nn.Parameter(torch.randn(case.d_model, case.length, generator=generator))
-    given = signal(case.batch, case.length, case.d_model)
-    u, grad = (x.transpose(1, 2).contiguous() for x in given)
     holder = nn.ParameterList([kernel])
-    return forward_or_both(holder, lambda x: fft_convolution(x, kernel), case, (u, grad))
+    given = signal(case.device, case.batch, case.length, case.d_model)
+    u, grad = (x.transpose(1, 2).contiguous() for x in given)
+    return forward_or_both(holder, lambda x: fft_convolution(x, holder[0]), case, (u, grad))
 
 
 def state_spaces() -> dict[str, Contender]:
@@ -140,15 +151,6 @@ def state_spaces() -> dict[str, Contender]:
 def against_given() -> dict[str, Contender]:
     """Ours, the making of the kernel included, against a convolution with a kernel given."""
     return {OURS: Contender(_ssm_without_cache), GIVEN: Contender(_given, inputs(16))}
-
-
-def at_length(length: int) -> Contender:
-    """Ours at a length of its own, whatever the race is about."""
-
-    return Contender(
-        lambda case: _ssm(replace(case, length=length)),
-        lambda case: inputs(8)(replace(case, length=length)),
-    )
 
 
 def _module(make: Make, case: Case) -> Call:
@@ -174,6 +176,12 @@ def _ours(layer: type[Layer], case: Case) -> nn.Module:
     return FirstOutput(inside, return_state=False)
 
 
+def official(case: Case) -> OfficialLayer:
+    """As it starts there: S4D-Lin, with a zero-order hold."""
+    method = METHODS["s4d"].replace(init="lin", discretization="zoh")
+    return OfficialLayer(Official(state_space(case, method)))
+
+
 def _cauchy(case: Case, *, shared: bool) -> nn.Module:
     return PeerLayer(Cauchy(state_space(case, METHODS["s4"]), case.length, shared=shared))
 
@@ -189,7 +197,7 @@ def _transformer(case: Case) -> nn.Module:
     )
 
 
-def _imported(module: str, package: str) -> Any:
+def imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -199,17 +207,17 @@ def _imported(module: str, package: str) -> Any:
 
 
 def _s5(case: Case) -> Any:
-    return _imported("s5", "s5-pytorch").S5Block(case.d_model, case.d_state, bidir=False)
+    return imported("s5", "s5-pytorch").S5Block(case.d_model, case.d_state, bidir=False)
 
 
 def _mamba(case: Case) -> Any:
-    mamba = _imported("mambapy.mamba", "mambapy")
+    mamba = imported("mambapy.mamba", "mambapy")
     config = mamba.MambaConfig(d_model=case.d_model, n_layers=1, d_state=MAMBA_STATE)
     return mamba.MambaBlock(config)
 
 
 def _lrnnx(case: Case) -> nn.Module:
-    lti = _imported("lrnnx.models.lti", "lrnnx")
+    lti = imported("lrnnx.models.lti", "lrnnx")
     return FirstOutput(lti.S4D(case.d_model, d_state=case.d_state, transposed=False))
 
 
@@ -224,14 +232,18 @@ class LayerKind(NamedTuple):
 LAYERS = {
     OURS: LayerKind(partial(_ours, S4D)),
     f"{OURS} DSS": LayerKind(partial(_ours, DSS)),
+    OFFICIAL: LayerKind(official, listing_memory),
     LISTING_FFT: LayerKind(lambda case: PeerLayer(Listing(state_space(case))), listing_memory),
-    "nn.LSTM": LayerKind(partial(_recurrent, nn.LSTM)),
-    "nn.GRU": LayerKind(partial(_recurrent, nn.GRU)),
-    "nn.TransformerEncoderLayer": LayerKind(_transformer, order=2),
-    "s5-pytorch S5Block": LayerKind(_s5),
+    LSTM: LayerKind(partial(_recurrent, nn.LSTM)),
+    GRU: LayerKind(partial(_recurrent, nn.GRU)),
+    TRANSFORMER: LayerKind(_transformer, order=2),
+    S5: LayerKind(_s5),
     # the states of every sample, of a block of twice the width, and their gradients
-    "mambapy MambaBlock": LayerKind(_mamba, inputs(8 * 2 * MAMBA_STATE)),
-    "lrnnx S4D": LayerKind(_lrnnx, listing_memory),
+    MAMBA: LayerKind(_mamba, inputs(8 * 2 * MAMBA_STATE)),
+    LRNNX: LayerKind(_lrnnx, listing_memory),
+}
+CURVE_LAYERS = {
+    name: LAYERS[name] for name in (OURS, OFFICIAL, LSTM, TRANSFORMER, S5, MAMBA, LRNNX)
 }
 DPLR_LAYERS = {
     f"{OURS} S4": LayerKind(partial(_ours, S4)),

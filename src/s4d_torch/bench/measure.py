@@ -1,20 +1,22 @@
 """Contenders timed in turn, the best time of each; what does not fit is left out."""
 
 import gc
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
-from s4d_torch.paper.experiments.cost import counted_memory
+from s4d_torch.bench.device import free_memory, return_memory, wait_for
 
 Call = Callable[[], object]
 
-SHORTEST = 2e-3  # seconds; what is faster is timed in groups this long
+SHORTEST = 1e-2  # seconds; what is faster is timed in groups, so that its own data is in the cache
 FEWEST = 2  # runs after the warm-up, however long they take
-ENOUGH = 1.0  # seconds; quick races take more turns, since a moment's disturbance spoils a few
+ENOUGH = 5.0  # seconds; quick races take more turns, since a moment's disturbance spoils a few
 MOST = 10  # times as many as asked for
 
 
@@ -24,18 +26,26 @@ class NotAvailable(Exception):  # noqa: N818  (an answer, not an error)
 
 @dataclass(frozen=True)
 class Case:
-    """What is run: ``way`` is forward, forward+backward, training step or one step."""
+    """What is run, how large and where: ``way`` is forward, forward+backward, training step, ..."""
 
     way: str
     batch: int
     length: int
     d_model: int
     d_state: int
+    layers: int = 1
+    threads: int = 1
+    device: str = "cpu"
 
     @property
     def input_bytes(self) -> int:
         """The size of u in float32."""
         return 4 * self.batch * self.length * self.d_model
+
+    @property
+    def size(self) -> int:
+        """What time grows with, for contenders whose time grows evenly."""
+        return self.layers * self.input_bytes
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,14 @@ class Contender:
     order: int = 1
 
 
+class Entrant(NamedTuple):
+    """A contender in a race, under a name and with a case of its own."""
+
+    name: str
+    contender: Contender
+    case: Case
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One measurement; ``seconds`` is the best of ``runs``, ``first`` the first call of all.
@@ -61,10 +79,9 @@ class Measurement:
 
     work: str
     contender: str
-    way: str
-    batch: int
-    length: int
+    case: Case
     seconds: float | None = None
+    median: float | None = None
     first: float | None = None
     runs: int = 0
     bytes: int | None = None
@@ -76,77 +93,102 @@ class Stopwatch:
     """Times contenders in turn, within limits of time and memory.
 
     A contender expected to need more than ``longest`` seconds for one run is left out, judged by
-    its time at a shorter length; one that has used ``patience`` seconds is not asked again.
+    its time at a smaller size; one that has used ``patience`` seconds is not asked again.
     """
 
     repeats: int = 5
     longest: float = 30.0
-    patience: float = 10.0
-    budget: float = field(default_factory=lambda: 0.6 * memory_of_system("MemAvailable"))
-    _history: dict[tuple[str, str, str], tuple[Case, float]] = field(default_factory=dict)
+    patience: float = 6.0
+    budget: float = field(default_factory=lambda: 0.6 * free_memory("cpu"))
+    _history: dict[tuple[str, str, str, int], tuple[Case, float]] = field(default_factory=dict)
 
-    def race(self, work: str, case: Case, contenders: Mapping[str, Contender]) -> list[Measurement]:
-        """A record for each contender: all are built and warmed up, then run in turn."""
-        records: dict[str, Measurement] = {}
-        runs: dict[str, Call] = {}
+    def race(self, work: str, entrants: Sequence[Entrant]) -> list[Measurement]:
+        """A record for each entrant: all are built and warmed up, then run in turn."""
         with _no_collection():
-            for name, contender in contenders.items():
-                place, first = (work, name, case.way, case.batch, case.length), None
-                if not (note := self._refusal(work, name, contender, case)):
-                    note, first, call = _first_call(contender, case)
-                    if not note:
-                        runs[name] = call
-                records[name] = Measurement(*place, first=first, note=note)
-            best = self._take_turns(runs)
-        for name, (seconds, count) in best.items():
-            records[name] = replace(records[name], seconds=seconds, runs=count)
-            self._history[work, name, case.way] = (case, seconds)
-        return list(records.values())
+            records, runs = self._enter(work, entrants)
+            found = self._take_turns(runs)
+        for i, times in found.items():
+            best, middle, case = min(times), statistics.median(times), entrants[i].case
+            records[i] = replace(records[i], seconds=best, median=middle, runs=len(times))
+            self._history[work, entrants[i].name, case.way, case.threads] = (case, best)
+        runs.clear()
+        return_memory(entrants[0].case.device)  # kept within a race, free for the next
+        return records
 
-    def _take_turns(self, runs: Mapping[str, Call]) -> dict[str, tuple[float, int]]:
-        """(best seconds, runs) of each; the second call of all tells how many make a group."""
-        second = {name: call_seconds(run) for name, run in runs.items()}
-        groups = {name: max(1, int(SHORTEST / max(second[name], 1e-7))) for name in runs}
-        times = {name: [second[name]] if groups[name] == 1 else [] for name in runs}
-        turn_takes = sum(second[name] * groups[name] for name in runs)
+    def _enter(
+        self, work: str, entrants: Sequence[Entrant]
+    ) -> tuple[list[Measurement], dict[int, "_Run"]]:
+        """A record for each entrant, and the runs of those that are there and fit, warmed up."""
+        records: list[Measurement] = []
+        runs: dict[int, _Run] = {}
+        for i, (name, contender, case) in enumerate(entrants):
+            first = None
+            if not (note := self._refusal(work, name, contender, case)):
+                note, first, run = _first_call(contender, case)
+                if not note:
+                    runs[i] = run
+            records.append(Measurement(work, name, case, first=first, note=note))
+        return records, runs
+
+    def _take_turns(self, runs: dict[int, "_Run"]) -> dict[int, list[float]]:
+        """The seconds of each; the second call of all tells how many make a group."""
+        second = {i: run.seconds() for i, run in runs.items()}
+        groups = {i: max(1, int(SHORTEST / max(second[i], 1e-7))) for i in runs}
+        times = {i: [second[i]] if groups[i] == 1 else [] for i in runs}
+        turn_takes = sum(second[i] * groups[i] for i in runs)
         turns = min(int(ENOUGH / max(turn_takes, 1e-7)), MOST * self.repeats)
         for turn in range(max(self.repeats, turns)):
-            for name, run in runs.items():
-                tired = turn >= FEWEST and sum(times[name]) * groups[name] > self.patience
-                if len(times[name]) <= turn and not tired:
-                    times[name].append(call_seconds(run, groups[name]))
-        return {name: (min(found), len(found)) for name, found in times.items()}
+            for i, run in runs.items():
+                tired = turn >= FEWEST and sum(times[i]) * groups[i] > self.patience
+                if len(times[i]) <= turn and not tired:
+                    times[i].append(run.seconds(groups[i]))
+        return times
 
     def _refusal(self, work: str, name: str, contender: Contender, case: Case) -> str:
         memory = contender.memory(case)
         if memory > self.budget:
             return f"left out: needs about {memory / 2**30:.0f} GB"
-        if (work, name, case.way) in self._history:
-            last, seconds = self._history[work, name, case.way]
+        key = (work, name, case.way, case.threads)
+        if key in self._history:
+            last, seconds = self._history[key]
             longer = case.length / last.length
-            expected = seconds * case.batch / last.batch * longer**contender.order
+            expected = seconds * case.size / last.size * longer ** (contender.order - 1)
             if expected > self.longest:
                 return f"left out: would take about {expected:.2g} s"
         return ""
 
 
-def _first_call(contender: Contender, case: Case) -> tuple[str, float | None, Call]:
+class _Run(NamedTuple):
+    """What is timed, and where."""
+
+    call: Call
+    case: Case
+
+    def seconds(self, number: int = 1) -> float:
+        with threads(self.case.threads):
+            return call_seconds(self.call, number, self.case.device)
+
+
+def _first_call(contender: Contender, case: Case) -> tuple[str, float | None, _Run]:
     """(a note if it failed, seconds of the first call, what to time)."""
     try:
-        call = contender.build(case)
-        return "", call_seconds(call), call
+        with threads(case.threads):
+            run = _Run(contender.build(case), case)
+        return "", run.seconds(), run
     except NotAvailable as answer:
         note = str(answer)
     except Exception as error:  # one contender that fails must not end a long run
         note = f"failed: {type(error).__name__}: {str(error).strip()[:200]}"
-    return note, None, lambda: None
+    return note, None, _Run(lambda: None, case)
 
 
-def call_seconds(run: Call, number: int = 1) -> float:
-    """Seconds of one of ``number`` calls."""
+def call_seconds(run: Call, number: int = 1, device: str = "cpu") -> float:
+    """Seconds of one of ``number`` calls, up to the moment when the device is done with them."""
+    wait_for(device)
     start = time.perf_counter()
     for _ in range(number):
         run()
+    wait_for(device)
     return (time.perf_counter() - start) / number
 
 
@@ -172,8 +214,3 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def memory_of_system(name: str) -> float:
-    """Bytes that Linux counts as MemTotal or MemAvailable; a guess where it does not say."""
-    return counted_memory(name) or 8.0 * 2**30

@@ -61,12 +61,32 @@ class Listing(Convolution):
         half = 0.5 * self.log_dt.exp()[:, None] * A
         A_bar = (1 + half) / (1 - half)
         B_bar = self.log_dt.exp()[:, None] * torch.view_as_complex(self.B) / (1 - half)
-        steps = torch.arange(length, dtype=torch.float32)
+        steps = torch.arange(length, dtype=torch.float32, device=A.device)
         if self.form == "power":
             powers = A_bar[..., None] ** steps  # (H, N/2, L)
         else:
             powers = torch.exp(A_bar.log()[..., None] * steps)
         weights = torch.view_as_complex(self.C) * B_bar
+        return 2 * torch.einsum("hn,hnl->hl", weights, powers).real
+
+
+class Official(Convolution):
+    """The kernel of the official repository's minimal S4D layer: a zero-order hold, and B = 1.
+
+    ``K_l = 2 Re sum_n C_n (e^(dt A_n) - 1) / A_n  e^(dt A_n l)``, with every exponential of
+    H x N/2 x L in memory. A B that is given becomes part of C.
+    """
+
+    def __init__(self, ssm: SSM) -> None:
+        super().__init__(ssm)
+        self.C = _stored(ssm.C * ssm.B)
+
+    def kernel(self, length: int) -> Tensor:
+        A = torch.complex(-self.log_decay.exp(), self.frequency)  # (H, N/2)
+        z = self.log_dt.exp()[:, None] * A
+        steps = torch.arange(length, device=A.device)
+        powers = torch.exp(z[..., None] * steps)  # (H, N/2, L)
+        weights = torch.view_as_complex(self.C) * (torch.exp(z) - 1) / A
         return 2 * torch.einsum("hn,hnl->hl", weights, powers).real
 
 
@@ -125,6 +145,20 @@ class PeerLayer(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         return glu(self.output(gelu(self.core(u))), dim=-1)
+
+
+class OfficialLayer(nn.Module):
+    """The whole minimal layer: channels come before time inside, and the linear map is a Conv1d."""
+
+    def __init__(self, core: Official) -> None:
+        super().__init__()
+        width = core.D.shape[0]
+        self.core, self.output = core, nn.Conv1d(width, 2 * width, 1)
+
+    def forward(self, u: Tensor) -> Tensor:
+        x = u.transpose(1, 2)  # (B, H, L)
+        y = fft_convolution(x, self.core.kernel(u.shape[1])) + self.core.D[:, None] * x
+        return glu(self.output(gelu(y)), dim=1).transpose(1, 2)
 
 
 def _stored(x: Tensor) -> nn.Parameter:

@@ -2,18 +2,27 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
 from rich.console import Console
 
 from s4d_torch._registry import unknown
-from s4d_torch.bench import QUICK, WORKS, BenchReport, Sizes, report, run_works, threads
-from s4d_torch.bench.measure import Measurement
+from s4d_torch.bench import (
+    QUICK,
+    WORKS,
+    BenchReport,
+    Measurement,
+    Sizes,
+    check_device,
+    run_works,
+    tables,
+)
+from s4d_torch.bench import page as pages
 
 
 def _listed(item: Callable[[str], Any], metavar: str) -> Any:
@@ -36,7 +45,7 @@ class Bench:
     """Measure speed and memory against the alternatives, and check them against the targets.
 
     Contenders take turns in one run; the best time of each counts. Writes bench.json, targets.md,
-    tables.md and a picture. All of it takes long, most of it in slow rivals at long lengths.
+    tables.md and a picture. All of it takes more than an hour, most of it in slow rivals.
     """
 
     work: Names = tuple(WORKS)
@@ -46,15 +55,17 @@ class Bench:
     batch: Numbers = ()
     """other batch sizes than those of the targets, separated by commas"""
     threads: int = field(default_factory=torch.get_num_threads)
-    """threads that may be used"""
+    """threads that may be used where all are; most works take one"""
+    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    """where to run; what makes sense on a processor alone is then left out"""
     repeats: int = 5
     """runs of each contender, after a warm-up; the best one counts"""
-    keep_memory: bool = False
+    keep_memory: bool = True
     """keep freed memory in the process, as training does; no contender then waits for new pages"""
     out: Path = Path("benchmarks/results")
     """the folder to write to"""
     markdown: Path | None = None
-    """a page with markers, between which tables and picture are to be put"""
+    """a page with markers, between which numbers, tables and picture are to be put"""
     show: tuple[Path, ...] = ()
     """bench.json of earlier runs, to be shown as one (and put into a page) instead of measuring"""
     quick: bool = False
@@ -64,6 +75,7 @@ class Bench:
         for name in self.work:
             if name not in WORKS:
                 raise ValueError(unknown("work", name, WORKS))
+        check_device(self.device)
         for name in ("threads", "repeats"):
             if (given := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1, got {given}")
@@ -76,29 +88,29 @@ class Bench:
             found = reduce(BenchReport.followed_by, map(BenchReport.load, self.show))
         else:
             found = self._measure(console)
-        for table in report.rich_tables(found.records):
+        for table in tables.rich_tables(found.records, found.notes):
             console.print(table)
         remark = " (quick: sizes too small to judge by)" if found.settings["quick"] else ""
         console.print(f"Targets{remark}", style="bold", highlight=False)
-        console.print(report.targets_table(found.verdicts))
+        console.print(tables.targets_table(found.verdicts))
         if not self.show:
-            _tell(console, self.out, report.write_folder(found, self.out))
+            _tell(console, self.out, pages.write_folder(found, self.out))
         if self.markdown is not None:
-            _tell(console, self.markdown, report.write_page(found, self.markdown))
+            _tell(console, self.markdown, pages.write_page(found, self.markdown))
 
     def _measure(self, console: Console) -> BenchReport:
         self.out.mkdir(parents=True, exist_ok=True)  # before long work, not after
-        with threads(self.threads):
-            return run_works(
-                self.work,
-                (QUICK if self.quick else Sizes()).at(self.lengths, self.batch),
-                quick=self.quick,
-                repeats=self.repeats,
-                keep_memory=self.keep_memory,
-                command=self.command,
-                out=self.out / "bench.json",
-                tell=lambda race: _print_race(console, race),
-            )
+        sizes = (QUICK if self.quick else Sizes()).at(self.lengths, self.batch)
+        return run_works(
+            self.work,
+            replace(sizes, threads=self.threads, device=self.device),
+            quick=self.quick,
+            repeats=self.repeats,
+            keep_memory=self.keep_memory,
+            command=self.command,
+            out=self.out / "bench.json",
+            tell=lambda race: _print_race(console, race),
+        )
 
     @property
     def command(self) -> str:
@@ -111,7 +123,9 @@ class Bench:
                 parts += [f"--{name}", ",".join(map(str, given))]
         if self.repeats != 5:
             parts += ["--repeats", str(self.repeats)]
-        given = {"--keep-memory": self.keep_memory, "--quick": self.quick}
+        if self.device != "cpu":
+            parts += ["--device", self.device]
+        given = {"--no-keep-memory": not self.keep_memory, "--quick": self.quick}
         return shlex.join([*parts, *(flag for flag, on in given.items() if on)])
 
 
@@ -122,10 +136,7 @@ def _tell(console: Console, written: Path, why_no_picture: str) -> None:
 
 
 def _print_race(console: Console, race: list[Measurement]) -> None:
-    first = race[0]
-    lengths = dict.fromkeys(str(each.length) for each in race)
-    place = f"batch {first.batch}, L={', '.join(lengths)}" if first.length else ""
-    console.print(f"{first.work} {first.way} {place}".rstrip(), style="bold", highlight=False)
-    for each in race:
-        name = each.contender if len(lengths) == 1 else f"{each.contender}, L={each.length}"
-        console.print(f"  {name}: {report.show_record(each)}", highlight=False, markup=False)
+    head, *lines = tables.race_lines(race)
+    console.print(head, style="bold", highlight=False)
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
