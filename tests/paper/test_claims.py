@@ -20,7 +20,7 @@ from s4d_torch.paper.claims.theory import (
     kernel_identities,
 )
 from s4d_torch.paper.recipes import RECIPES
-from s4d_torch.paper.results import Scores
+from s4d_torch.paper.scores import Scores, score_of
 from s4d_torch.ssm.hippo import Modes
 
 ERRATA = {name for name in CLAIMS if name.startswith("erratum-")}
@@ -50,8 +50,23 @@ NUMBERS = {
     "erratum-caption": r"ZOH, 0\.014; \(d\), bilinear, 0\.00011",
     "erratum-background-basis": r"2\.7 times at t = 1, 55 times",
     "erratum-endpoint": r"1\.732 = L_1\(1\), but L_1\(0\) = -1\.732.*0\.333",
+    "erratum-integral-bounds": r"-22025 from s = -10 on, and grows; from 0 to 10 it is 1\.0000",
+    "erratum-repeated-number": r"85\.37 \(0\.43\) twice.*11 different",
+    "erratum-one-model-two-results": r"85\.37.*85\.02 .*85\.20",
     "erratum-largest-lin": r"2\.06 times",
     "erratum-path-x": r"S4D-LegS 91\.95, S4D-Inv 92\.80",
+}
+
+
+# What the paper says without a limit, and is true with one.
+IN_PART = {
+    "inverse-law",
+    "inv-approximates-legs",
+    "variance-preserving",
+    "low-rank-parameters",
+    "ablation-size",
+    "legs-without-low-rank",
+    "perturbation-breaks-legs",
 }
 
 
@@ -60,7 +75,9 @@ def test_what_holds_holds_and_errata_fail(name: str) -> None:
     claim = CLAIMS[name]
     verdict = claim.check()
     said = f"{verdict.effect} {verdict.detail}"
-    assert verdict.holds == ("fails" if name in ERRATA else "holds"), said
+    true = "holds in part" if name in IN_PART else "holds"
+    assert verdict.holds == ("fails" if name in ERRATA else true), said
+    assert verdict.detail.startswith("Only ") == (name in IN_PART)
     assert bool(claim.right) == (name in ERRATA)
     assert claim.statement.endswith(".")
     assert claim.where
@@ -169,7 +186,9 @@ def test_findings_name_a_table_and_wait_for_its_results(name: str) -> None:
 
 
 def test_every_table_decides_a_finding() -> None:
-    assert {finding.table for finding in FINDINGS.values()} == set(RECIPES)
+    """But for two that show the runs of Table 4 beside what others have published."""
+    shown_only = {"scifar-full", "bidmc-full"}
+    assert {finding.table for finding in FINDINGS.values()} == set(RECIPES) - shown_only
 
 
 def test_a_finding_is_decided_by_its_rule() -> None:
@@ -179,7 +198,8 @@ def test_a_finding_is_decided_by_its_rule() -> None:
 
     rows = [("S4D-Inv",)]
     finding = Finding("test-only", "It is so.", "is so", "section 9", "lra", rows, rule)
-    results: Scores = {"lra": {"S4D-Inv": {"Text": [80.0, 82.0]}}}
+    text = {seed: score_of(x, accuracy=True) for seed, x in enumerate((80.0, 82.0))}
+    results: Scores = {"lra": {"S4D-Inv": {"Text": text}}}
     assert finding.decide(results) == Verdict("holds", "81.0")
     assert finding.decide({"lra": {}}).holds == "not decided"
 

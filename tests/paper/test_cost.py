@@ -43,7 +43,7 @@ def test_the_machine_is_measured() -> None:
 
 
 def _result(config: Config, seconds: float) -> Result:
-    return Result("key", config.to_json(), {"wall_seconds": seconds})
+    return Result("key", config.to_json(), {"seconds": seconds})
 
 
 def test_runs_of_the_same_size_count_before_the_guess() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,36 @@ def test_a_run_that_others_have_is_not_a_failure(tmp_path: Path, folders: dict[s
     with place.locked(), pytest.raises(BlockingIOError, match="another process"):
         run_experiment(experiment, results, **folders)
     assert read_result(results, experiment.key) is None
+
+
+def test_a_learning_rate_is_searched_for_on_validation(
+    tmp_path: Path, folders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rate of 0 nothing is learned; the better one is taken for the whole run."""
+    monkeypatch.setattr("s4d_torch.paper.experiments.experiment.SHORTER", 1)
+    plain = tiny(0, epochs=EPOCHS, d_model=16, d_state=16)
+    searching = replace(plain, rates=(1e-9, 0.01))
+    assert searching.key != plain.key
+    assert Experiment.from_json(searching.to_json()) == searching
+    said = Messages()
+    results = tmp_path / "results"
+    found = run_experiment(searching, results, **folders, reporter=said)
+    assert found.config["optimizer"]["lr"] == 0.01
+    assert found.searched["0.01"] > found.searched["1e-09"]
+    assert len(found.rows) == EPOCHS
+    assert list(folders["work"].iterdir()) == []  # nothing of the trials is left
+    assert read_result(results, searching.key) == found
+
+
+def test_a_result_says_what_became_of_each_case(tmp_path: Path, folders: dict[str, Any]) -> None:
+    found = run_experiment(tiny(0), tmp_path / "results", **folders)
+    for split, score in (("test", found.test), ("validation", found.summary["validation"])):
+        outcomes = found.outcomes(split)
+        assert len(outcomes.values) == found.data[split]["cases"]
+        assert outcomes.values.mean() == pytest.approx(score)
+        assert 0 < found.constant[split] < 0.3  # ten digits, about as many of each
+    assert found.environment["code"]
+    assert "command" not in found.environment  # it has the paths of a machine
 
 
 def test_bad_options_are_refused(tmp_path: Path, folders: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ def made_up(experiment: Experiment, accuracy: float, seconds: float) -> Result:
         "task": experiment.config.task,
         "metric": "accuracy",
         "test": {"accuracy": accuracy},
-        "wall_seconds": seconds,
+        "seconds": seconds,
     }
     return Result(experiment.key, experiment.config.to_json(), summary)
 

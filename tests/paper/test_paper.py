@@ -2,17 +2,19 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from s4d_torch.cli import main
 from s4d_torch.data.dataset import Signature
+from s4d_torch.data.folder import DataFolder
 from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.claims import FINDINGS, judge
 from s4d_torch.paper.experiments.cost import Durations
@@ -22,16 +24,20 @@ from s4d_torch.paper.figures import FIGURES
 from s4d_torch.paper.recipes import (
     RECIPES,
     REFERENCE_TABLES,
+    SCALES,
     Column,
     ablation,
     describe_reduction,
     large,
     reduction,
+    select_experiments,
 )
+from s4d_torch.paper.recipes.recipe import on_best_data
 from s4d_torch.paper.recipes.reference_tables import choices, hyperparameters
 from s4d_torch.paper.recipes.scales import REDUCTIONS
 from s4d_torch.paper.report import Line, Page, Table, make_report
 from s4d_torch.paper.report.chart import legend, line_chart, ticks
+from s4d_torch.paper.report.paper_report import commands_of
 from s4d_torch.paper.results import Results
 from s4d_torch.training.build import build_model
 
@@ -55,7 +61,7 @@ def write_results(folder: Path, names: Sequence[str] = MADE, seeds: Sequence[int
                             "metric": "accuracy",
                             "test": {"accuracy": score},
                             "validation": score - 0.1,
-                            "wall_seconds": 36.0,
+                            "seconds": 36.0,
                         },
                         rows=[{"epoch": e, "validation_accuracy": score / (3 - e)} for e in (1, 2)],
                         measured=dict.fromkeys(experiment.measures, score / 2),
@@ -72,7 +78,7 @@ def write_results(folder: Path, names: Sequence[str] = MADE, seeds: Sequence[int
 # ---- recipes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_table_is_made_of_configs_that_can_be_built(name: str, scale: str) -> None:
     recipe = RECIPES[name]
@@ -139,7 +145,7 @@ def test_the_ablations_have_the_papers_three_datasets(name: str) -> None:
 KEPT = Path(__file__).parents[2] / "docs/paper/results"
 
 
-@pytest.mark.parametrize(("scale", "hours"), [("tiny", 3), ("small", 60)])
+@pytest.mark.parametrize(("scale", "hours"), [("tiny", 6), ("small", 100)])
 @pytest.mark.parametrize("name", RECIPES)
 def test_reduced_tables_take_minutes_or_hours(name: str, scale: str, hours: float) -> None:
     """One seed of a table, in hours of one of two processes, judged by the runs that were made."""
@@ -282,8 +288,11 @@ def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "d_model 32" in text
     assert "not comparable with the paper's" in text
     assert "Not run at this scale: trainable-b, discretization" in text
-    assert "28 runs, 0.3 hours" in text
-    assert "s4d paper report --scale tiny --seeds 0 1\n" in text
+    assert "30 runs, 0.3 hours" in text
+    assert "30 runs at scale 'tiny', 0.3 hours" in text
+    assert "s4d paper run choices --seeds 0 1 --tasks scifar --scale tiny\n" in text
+    assert "s4d paper report --scale tiny\n" in text
+    assert "| InceptionNet | not run | 61.24 (0.69) |  | not run | 5.18 (0.07) |  | 481K |" in text
     assert "Table 11" in text  # where a claim is made
     wider = make_report(Results.read(tmp_path, "tiny", [0, 1, 2])).markdown(tmp_path)
     assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15)" in wider  # no table has the third seed
@@ -320,7 +329,87 @@ def test_a_folder_alone_gives_the_verdicts_of_the_report(monkeypatch: pytest.Mon
     assert len(verdicts) == len(FINDINGS)
     for stated, found in verdicts:
         numbers = f"{found.effect} {found.detail}".strip()
-        assert f"| {found.holds} | {stated.statement} ({stated.where}) | {numbers} |" in report
+        assert re.search(
+            rf"\| {re.escape(stated.name)} \| {found.holds} \| [^|]* \| "
+            rf"{re.escape(f'{stated.statement} ({stated.where}) | {numbers}')}",
+            report,
+        )
+
+
+def test_the_commands_of_a_table_make_its_results(tmp_path: Path) -> None:
+    write_results(tmp_path, ["choices"], seeds=(0, 1))
+    recipe = RECIPES["choices"]
+    third = recipe.experiment("ZOH", recipe.columns[0], "tiny", 4)
+    write_result(tmp_path, Result(third.key, third.config.to_json(), error="no memory"))
+    results = Results.read(tmp_path)
+    made = []
+    for command in commands_of(results.tables["choices"]):
+        _, _, _, name, *options = shlex.split(command)
+        given = {}
+        for word in options:
+            if word.startswith("--"):
+                given[word] = values = []
+            else:
+                values.append(word)
+        seeds = [int(seed) for seed in given["--seeds"]]
+        tasks, rows = given["--tasks"], given.get("--rows", ())
+        made += select_experiments([RECIPES[name]], "tiny", seeds, tasks=tasks, rows=rows)
+    assert sorted(each.key for each in made) == sorted(results.runs)
+
+
+def test_the_report_says_which_code_made_it(tmp_path: Path) -> None:
+    recipe = RECIPES["choices"]
+    write_results(tmp_path, ["choices"], seeds=(0, 1))
+    keys = [each.key for each in recipe.experiments("tiny", [0, 1])]
+    for i, key in enumerate(keys):
+        path = tmp_path / f"{key}.json"
+        known = json.loads(path.read_text())
+        commit = "0123456789abcdef" + "-dirty" * (i == 0)
+        known["environment"] |= {"commit": commit, "code": "fedcba"}
+        path.write_text(json.dumps(known))
+    text = make_report(Results.read(tmp_path)).markdown(tmp_path)
+    assert "1 runs by commit 0123456789ab (code fedcba, MODIFIED)." in text
+    assert f"{len(keys) - 1} runs by commit 0123456789ab (code fedcba)." in text
+
+
+def test_a_baseline_that_has_learned_nothing_decides_nothing(tmp_path: Path) -> None:
+    recipe = RECIPES["lra"]
+    text = next(column for column in recipe.columns if column.name == "Text")
+    for row, scores in (("S4D-Inv", (0.8, 0.81)), ("Transformer", (0.51, 0.52))):
+        for seed, score in enumerate(scores):
+            each = recipe.experiment(row, text, "tiny", seed)
+            summary = {"metric": "accuracy", "test": {"accuracy": score}, "validation": score}
+            constant = {"test": 0.5, "validation": 0.5}
+            made = Result(each.key, each.config.to_json(), {**summary, "seconds": 1.0})
+            write_result(tmp_path, replace(made, constant=constant))
+    table = Results.read(tmp_path).tables["lra"]
+    assert str(table.cells["Transformer"]["Text"]) == "51.50 (0.71), not learned"
+    assert str(table.cells["S4D-Inv"]["Text"]) == "80.50 (0.71)"
+    assert set(table.scores["S4D-Inv"]) == {"Text"}
+    assert table.scores["Transformer"] == {}
+
+
+def test_official_data_is_used_where_it_is(tmp_path: Path) -> None:
+    recipe, folder = RECIPES["lra"], DataFolder(tmp_path)
+    columns = {column.name: column for column in recipe.columns}
+    made = {
+        name: recipe.experiment("S4D-Inv", columns[name], "small", 0)
+        for name in ("ListOps", "Pathfinder", "Path-X", "Image")
+    }
+    for each in made.values():
+        assert on_best_data(each, folder) == each
+    (tmp_path / "lra_release/lra_release/listops-1000").mkdir(parents=True)
+    (tmp_path / "lra_release/pathfinder128").mkdir()
+    best = {name: on_best_data(each, folder) for name, each in made.items()}
+    assert [name for name in made if best[name] != made[name]] == ["ListOps", "Path-X"]
+    assert best["Path-X"].config.data.source == "official"
+    # a table shows the official result where there are both
+    for each, score in ((made["Path-X"], 0.6), (best["Path-X"], 0.9)):
+        summary = {"metric": "accuracy", "test": {"accuracy": score}, "validation": score}
+        found = Result(each.key, each.config.to_json(), {**summary, "seconds": 1.0})
+        write_result(tmp_path / "results", found)
+    table = Results.read(tmp_path / "results", "small").tables["lra"]
+    assert table.cells["S4D-Inv"]["Path-X"].values == (90.0,)
 
 
 def test_the_report_names_what_failed(tmp_path: Path) -> None:
@@ -431,9 +520,10 @@ addEventListener("load", () => {
   const button = table.querySelectorAll("th button")[1];
   const column = () => [...table.tBodies[0].rows].map(r => parseFloat(r.cells[1].textContent));
   button.click(); const up = column(); button.click(); const down = column();
-  const last = down.length - 1;
-  const sorted = up.every((x, i) => !i || !(up[i - 1] > x)) && up[0] === down[last - 1]
-    && isNaN(up[last]) && isNaN(down[last]);
+  const count = up.filter(x => !isNaN(x)).length;
+  const below = [up, down].every(all => all.every((x, i) => isNaN(x) === i >= count));
+  const sorted = up.every((x, i) => !i || !(up[i - 1] > x)) && up[0] === down[count - 1]
+    && below && count < up.length;
   document.title = "sorted:" + sorted + " charts:" + document.querySelectorAll("svg.chart").length
     + " wide:" + (document.documentElement.scrollWidth > innerWidth);
 });
@@ -462,5 +552,5 @@ def test_the_page_works_in_a_browser(tmp_path: Path, size: str) -> None:
         text=True,
         timeout=120,
     )
-    assert "<title>sorted:true charts:2 wide:false</title>" in done.stdout
+    assert "<title>sorted:true charts:3 wide:false</title>" in done.stdout
     assert "CONSOLE" not in done.stderr

@@ -1,10 +1,15 @@
 """How results decide findings: noise, many comparisons, and what a verdict says for itself."""
 
+import json
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from s4d_torch.paper.claims import FINDINGS, Verdict
 from s4d_torch.paper.claims.claim import Rule
-from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, student
+from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, Spread, student
+from s4d_torch.paper.claims.deciding import next_experiments
 from s4d_torch.paper.claims.rules import (
     MAYBE,
     OFTEN,
@@ -16,30 +21,34 @@ from s4d_torch.paper.claims.rules import (
     Competitive,
     LosesMost,
 )
-from s4d_torch.paper.recipes import RECIPES, printed_number
-from s4d_torch.paper.results import Scores, TableScores
+from s4d_torch.paper.experiments.outcomes import Outcomes
+from s4d_torch.paper.recipes import RECIPES
+from s4d_torch.paper.results import Results
+from s4d_torch.paper.scores import Score, TableScores, paired_error, score_of, score_of_count
 
 ByColumn = dict[str, list[float]]
 
 
-def choices(**rows: list[float]) -> TableScores:
+def choices(**rows: list[float]) -> dict[str, ByColumn]:
     return {row: {"sCIFAR": scores} for row, scores in rows.items()}
 
 
-def decide(rule: Rule, rows: Rows, scores: TableScores, table: str = "choices") -> Verdict:
-    return rule(Evidence(RECIPES[table], scores, rows))
+def by_seed(table: dict[str, ByColumn]) -> TableScores:
+    """Lists of scores, seed by seed, as scores of a table."""
+    return {
+        row: {
+            column: {
+                seed: score_of(x, accuracy=not column.startswith("BIDMC"))
+                for seed, x in enumerate(values)
+            }
+            for column, values in cells.items()
+        }
+        for row, cells in table.items()
+    }
 
 
-def published() -> Scores:
-    """The paper's numbers as if they were three seeds of ours."""
-    found: dict[str, dict[str, ByColumn]] = {}
-    for name, recipe in RECIPES.items():
-        for row, cells in recipe.published.items():
-            for column, cell in cells.items():
-                mean, spread = printed_number(cell) or (50.0, None)
-                three = [mean + sign * (spread or 0) for sign in (-1, 0, 1)]
-                found.setdefault(name, {}).setdefault(row, {})[column] = three
-    return found
+def decide(rule: Rule, rows: Rows, scores: dict[str, ByColumn], table: str = "choices") -> Verdict:
+    return rule(Evidence(RECIPES[table], by_seed(scores), rows))
 
 
 # -- noise -----------------------------------------------------------------------------------------
@@ -59,34 +68,113 @@ def test_quantiles_of_student(freedom: int, level: float, t: float) -> None:
     assert student(freedom, level) == pytest.approx(t, abs=1e-4)
 
 
-def test_the_noise_of_a_comparison_is_that_of_the_whole_column() -> None:
-    seeds = {"S4D-Inv": [30.0, 30.001], "S4D-Lin": [31.0, 31.001], "S4D-Rand": [20.0, 24.0]}
-    evidence = Evidence(RECIPES["initialization"], choices(**seeds))
+def test_runs_are_compared_seed_by_seed() -> None:
+    """One seed is lucky for every row; what is left is the difference."""
+    seeds = {"S4D-Inv": [30.0, 35.0], "S4D-Lin": [31.1, 35.9], "S4D-Rand": [20.0, 25.4]}
+    evidence = Evidence(RECIPES["initialization"], by_seed(choices(**seeds)))
     [gain] = evidence.gains([("S4D-Lin", "S4D-Inv")], evidence.columns())
     assert gain.points == pytest.approx(1.0)
-    # variances 0, 0 and 8, pooled 8/3 with three degrees of freedom
-    assert gain.noise() == pytest.approx(3.1824 * (8 / 3) ** 0.5, rel=1e-3)
+    # differences 1.1 and 0.9, 10 and 9.6, 11.1 and 10.5: variances 0.02, 0.08 and 0.18
+    assert gain.spread.deviation == pytest.approx((0.28 / 3) ** 0.5)
+    assert gain.spread.freedom == 2  # three rows of two seeds, less a mean of each row and seed
+    assert gain.noise() == pytest.approx(4.3027 * (0.14 / 3) ** 0.5, rel=1e-3)
     assert gain.noise(8) > 1.5 * gain.noise()
-    assert str(gain) == "sCIFAR +1.0 ± 5.2"
+    assert str(gain) == "sCIFAR +1.0 ± 0.9"
 
 
-def test_a_smaller_error_is_better_and_weighs_less() -> None:
-    scores = {"S4D-Inv": {"BIDMC (HR)": [2.0]}, "S4D-Rand": {"BIDMC (HR)": [4.0]}}
+def test_seeds_are_matched_by_their_names() -> None:
+    scores = by_seed(choices(S4D=[50.0, 60.0, 70.0], ZOH=[51.0, 61.1, 71.0]))
+    late = {seed: score for seed, score in scores["ZOH"]["sCIFAR"].items() if seed}
+    evidence = Evidence(RECIPES["choices"], {**scores, "ZOH": {"sCIFAR": late}})
+    [gain] = evidence.gains([("ZOH", "S4D")], evidence.columns())
+    assert (gain.seeds, gain.points) == (2, pytest.approx(1.05))
+
+
+def test_a_smaller_error_is_better_by_a_ratio() -> None:
+    scores = by_seed({"S4D-Inv": {"BIDMC (HR)": [2.0]}, "S4D-Rand": {"BIDMC (HR)": [4.0]}})
     evidence = Evidence(RECIPES["initialization"], scores)
     (gain,) = evidence.gains([("S4D-Inv", "S4D-Rand")], evidence.columns())
-    assert (gain.points, gain.noise()) == (50, 25)
-    assert str(gain) == "BIDMC (HR) +50.0% ± 25.0"
+    assert gain.points == pytest.approx(100 * np.log(2))
+    assert str(gain) == "BIDMC (HR) +69.3% (one seed)"
+
+
+def test_one_seed_decides_nothing() -> None:
+    far = choices(S4D=[90.0], ZOH=[20.0])
+    for rule in (Better(), Alike(), Competitive()):
+        for pair in (("ZOH", "S4D"), ("S4D", "ZOH")):
+            assert decide(rule, [pair], far).holds == "not decided"
+
+
+# -- the error of the test cases -------------------------------------------------------------------
+
+
+def right(count: int, share: float, seed: int = 0) -> Outcomes:
+    return Outcomes(np.random.default_rng(seed).random(count) < share)
+
+
+def scored(outcomes: Outcomes) -> Score:
+    return score_of(100 * outcomes.values.mean(), accuracy=True, outcomes=outcomes)
+
+
+def test_few_cases_are_noise_that_no_seed_takes_away() -> None:
+    few = right(80, 0.8)
+    same = {seed: scored(few) for seed in range(4)}
+    other = {seed: scored(right(80, 0.8, seed=1)) for seed in range(4)}
+    assert paired_error(same, same) == 0  # the same cases right and wrong
+    binomial = 100 * (2 * 0.8 * 0.2 / 80) ** 0.5
+    assert paired_error(same, other) == pytest.approx(binomial, rel=0.2)
+    assert score_of_count(80.0, 80).sampling == pytest.approx(100 * (0.16 / 80) ** 0.5, rel=0.02)
+    gain = Gain(("a", "b"), "c", 1.0, Spread(0.1, 10), binomial, 4)
+    assert gain.noise() > 1.9 * binomial
+    assert gain.seeds_until(1.0) is None
+    assert Gain(("a", "b"), "c", 1.0, Spread(1.0, 10), 0.0, 2).seeds_until(0.5) == 16
+
+
+def test_windows_of_one_patient_count_as_one() -> None:
+    """Ten patients of a hundred windows, all of a patient as far off."""
+    patients = np.arange(1000) // 100
+    errors = np.random.default_rng(0).random(10)[patients] + 0.5
+    alone = Outcomes(errors, None), Outcomes(np.ones(1000), None)
+    known = Outcomes(errors, patients), Outcomes(np.ones(1000), patients)
+    found = []
+    for pair in (alone, known):
+        a, b = (score_of(1.0, accuracy=False, outcomes=each) for each in pair)
+        found.append(paired_error({0: a}, {0: b}))
+    assert 9 < found[1] / found[0] < 11
+
+
+def test_the_influence_of_a_case_on_an_rmse_is_its_derivative() -> None:
+    errors = np.random.default_rng(0).standard_normal(500)
+    rmse = np.sqrt((errors**2).mean())
+    whole = score_of(rmse, accuracy=False, outcomes=Outcomes(errors))
+    assert whole.influence is not None
+    without = -100 * np.log(np.sqrt((errors[1:] ** 2).mean()))
+    assert whole.level - without == pytest.approx(whole.influence[0] / 500, rel=0.01)
+
+
+def test_outcomes_survive_a_file() -> None:
+    for outcomes in (
+        right(13, 0.5),
+        Outcomes(np.linspace(-3, 3, 7), np.arange(7) // 2),
+    ):
+        read = Outcomes.from_json(json.loads(json.dumps(outcomes.to_json())))
+        assert read.values.dtype == outcomes.values.dtype
+        np.testing.assert_allclose(read.values, outcomes.values, atol=2e-3)
+        assert (read.groups is None) == (outcomes.groups is None)
+    damaged = {**right(13, 0.5).to_json(), "count": 99}
+    with pytest.raises(ValueError, match="outcomes of 99 cases expected"):
+        Outcomes.from_json(damaged)
 
 
 # -- rules -----------------------------------------------------------------------------------------
 
-APART = choices(S4D=[50.0, 50.2], ZOH=[53.0, 53.2])
+APART = choices(S4D=[50.0, 50.2, 50.1], ZOH=[53.0, 53.1, 53.2])
 
 
 def test_a_difference_has_to_exceed_its_noise() -> None:
     assert decide(Better(), [("ZOH", "S4D")], APART).holds == "holds"
     assert decide(Better(), [("S4D", "ZOH")], APART).holds == "fails"
-    wide = choices(S4D=[48.0, 52.2], ZOH=[51.0, 55.2])
+    wide = choices(S4D=[48.0, 52.2], ZOH=[54.0, 52.2])
     for pair in (("ZOH", "S4D"), ("S4D", "ZOH")):
         assert decide(Better(), [pair], wide).holds == "not decided"
     assert decide(Better(), [("DSS", "S4D")], APART).effect == "no results to compare"
@@ -94,20 +182,47 @@ def test_a_difference_has_to_exceed_its_noise() -> None:
 
 def test_a_verdict_gives_effect_noise_and_seeds() -> None:
     found = decide(Better(), [("ZOH", "S4D")], APART)
-    assert found.effect == "2 seeds; ZOH vs S4D: sCIFAR +3.0 ± 0.6"
+    assert found.effect == "3 seeds; ZOH vs S4D: sCIFAR +3.0 ± 0.2"
     assert found.detail == "Beyond noise 1 of 1 comparisons support it, 0 contradict it."
-    uneven = choices(S4D=[50.0], ZOH=[53.0, 53.2])
-    assert decide(Better(), [("ZOH", "S4D")], uneven).effect.startswith("1 to 2 seeds; ")
+    uneven = choices(S4D=[50.0, 50.3], ZOH=[53.0], DSS=[53.0, 53.2])
+    pairs = [("ZOH", "S4D"), ("DSS", "S4D")]
+    assert decide(Better(), pairs, uneven).effect.startswith("1 to 2 seeds; ")
+
+
+def test_an_open_verdict_says_what_it_takes() -> None:
+    close = choices(S4D=[50.0, 50.5, 49.9], ZOH=[50.9, 50.2, 50.9])
+    found = decide(Better(), [("ZOH", "S4D")], close)
+    [need] = found.needs
+    assert (need.rows, need.column, need.seeds) == (("ZOH", "S4D"), "sCIFAR", 3)
+    assert need.wanted is not None
+    assert 4 < need.wanted < 20
+    assert found.what_it_takes == f"About {need.wanted} seeds would decide it."
+    assert decide(Better(), [("ZOH", "S4D")], APART).what_it_takes == ""
+    hopeless = Verdict("not decided", "", needs=(replace(need, wanted=None),))
+    assert hopeless.what_it_takes == "No number of seeds decides it with the test cases of sCIFAR."
+
+
+def test_further_seeds_are_for_what_they_may_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    close = choices(S4D=[50.0, 50.5], ZOH=[50.9, 50.6])
+    results = Results({}, "tiny", (0, 1))
+    monkeypatch.setattr(Results, "scores", {"choices": by_seed(close)})
+    more = next_experiments(results, ["choices"], 40)
+    assert {each.config.method.discretization for each in more} == {"zoh", "bilinear"}
+    assert {each.config.training.seed for each in more} == {0, 1, 2}  # no results are there
+    assert next_experiments(results, ["choices"], 2) == []
+    assert next_experiments(results, ["lra"], 40) == []
+    monkeypatch.setattr(Results, "scores", {"choices": by_seed(APART)})
+    assert next_experiments(results, ["choices"], 40) == []
 
 
 def test_one_supporting_column_is_not_all_of_them() -> None:
     """S4D-Inv2 worse on images and better on heart rates, both near the noise: no verdict."""
     scores: dict[str, ByColumn] = {
         "S4D-Inv": {"sCIFAR": [32.0, 34.6], "BIDMC (HR)": [7.2, 7.8]},
-        "S4D-Inv2": {"sCIFAR": [20.5, 20.6], "BIDMC (HR)": [6.2, 6.7]},
-        "S4D-Quad": {"sCIFAR": [20.0, 20.2], "BIDMC (HR)": [7.6, 8.3]},
+        "S4D-Inv2": {"sCIFAR": [20.5, 20.6], "BIDMC (HR)": [6.2, 7.4]},
+        "S4D-Quad": {"sCIFAR": [20.0, 20.2], "BIDMC (HR)": [7.6, 7.9]},
     }
-    found = FINDINGS["other-laws"].decide({"initialization": scores})
+    found = FINDINGS["other-laws"].decide({"initialization": by_seed(scores)})
     assert found.holds == "not decided"
     assert "Beyond noise 2 of 4 comparisons support it, 0 contradict it." in found.detail
     assert "Without results: SC." in found.detail
@@ -115,15 +230,15 @@ def test_one_supporting_column_is_not_all_of_them() -> None:
 
 def test_among_many_comparisons_one_may_look_like_a_difference() -> None:
     rows = ["identity Re(A)", "ReLU Re(A)", "ZOH", "frozen B", "ZOH and softmax", "DSS"]
-    scores = {"S4D": [50.0, 51.0], **{row: [50.0, 51.0] for row in rows}}
-    scores["ZOH"] = [47.9, 48.9]  # beyond the noise of one comparison, within that of six
+    scores = {row: [50.0 + i % 3, 51.0 - i % 2] for i, row in enumerate(["S4D", *rows])}
+    scores["ZOH"] = [46.9, 47.9]  # beyond the noise of one comparison, within that of six
     results = choices(**scores)
     assert decide(Better(), [("ZOH", "S4D")], results).holds == "fails"
     assert decide(Better(), [(row, "S4D") for row in rows], results).holds == "not decided"
 
 
 def test_often_and_maybe_need_fewer() -> None:
-    scores = {"S4D": [50.0, 50.2], "ZOH": [53.0, 53.2], "DSS": [50.1, 50.3]}
+    scores = {"S4D": [50.0, 50.2, 50.1], "ZOH": [53.0, 53.1, 53.2], "DSS": [50.1, 50.0, 50.4]}
     pairs = [("ZOH", "S4D"), ("DSS", "S4D")]
     results = choices(**scores)
     assert decide(Better(), pairs, results).holds == "not decided"
@@ -149,14 +264,19 @@ def test_a_statement_on_every_dataset_waits_for_all() -> None:
 
 def test_rows_are_alike_only_where_a_difference_would_have_been_seen() -> None:
     pair = ("ZOH", "S4D")
-    once, twice = choices(S4D=[50.0], ZOH=[49.0]), choices(S4D=[50.0, 50.2], ZOH=[49.0, 49.2])
-    far = choices(S4D=[50.0], ZOH=[44.0])
+    close = choices(S4D=[50.0, 50.2, 50.1], ZOH=[49.0, 49.3, 49.0])
+    noisy = choices(S4D=[50.0, 50.2, 50.1], ZOH=[48.0, 50.3, 49.0])
+    at_the_edge = choices(S4D=[50.0, 50.2, 50.1], ZOH=[47.5, 47.8, 47.9])
+    far = choices(S4D=[50.0, 50.2, 50.1], ZOH=[44.0, 44.3, 44.0])
     for rule in (Alike(), Competitive()):
-        assert decide(rule, [pair], once).holds == "not decided"
-        assert decide(rule, [pair], twice).holds == "holds"
+        assert decide(rule, [pair], close).holds == "holds"
+        assert decide(rule, [pair], noisy).holds == "not decided"
+        assert decide(rule, [pair], at_the_edge).holds == "fails"
         assert decide(rule, [pair], far).holds == "fails"
-    assert decide(Better(), [pair[::-1]], once).holds == "not decided"
     assert decide(Competitive(), [pair[::-1]], far).holds == "holds"
+    errors = {"S4D-Inv": {"BIDMC (HR)": [1.0, 1.01]}, "S4D-Lin": {"BIDMC (HR)": [1.04, 1.05]}}
+    pairs = [("S4D-Inv", "S4D-Lin")]
+    assert decide(Alike(), pairs, errors, "initialization").holds == "holds"
 
 
 def test_the_first_epoch_is_not_the_end_of_training() -> None:
@@ -170,7 +290,7 @@ def test_parts_of_a_statement_keep_their_verdicts() -> None:
     rule = AllOf(Better(against="S4D"), Alike(against="DSS"))
     found = decide(rule, [("ZOH", "S4D"), ("S4D", "DSS")], APART)
     assert found.holds == "not decided"
-    assert found.effect.startswith("holds: 2 seeds; ZOH vs S4D")
+    assert found.effect.startswith("holds: 3 seeds; ZOH vs S4D")
     assert found.effect.endswith("/ not decided: no results to compare")
 
 
@@ -181,11 +301,11 @@ def test_an_average_needs_all_columns_and_counts_a_guess_where_none_is_run() -> 
 
     names = [column.name for column in RECIPES["lra"].columns]
     ours = {name: [80.0, 80.2] for name in names}
-    theirs = {name: [46.0, 46.2] for name in names if name != "Path-X"}
+    theirs = {name: [46.0, 46.4] for name in names if name != "Path-X"}
     found = verdict(ours, theirs)
     assert found.holds == "holds"
-    assert found.effect.startswith("+33.3 ± 0.4 in the mean of 6 of 6 columns; 1 to 2 seeds; S4D-")
-    close = {name: [49.8, 50.0] for name in theirs}
+    assert found.effect.startswith("+33.3 ± 0.5 in the mean of 6 of 6 columns; 2 seeds; S4D-")
+    close = {name: [49.8, 50.2] for name in theirs}
     assert verdict(ours, close).holds == "not decided"
     del ours["Retrieval"]
     assert verdict(ours, theirs).holds == "not decided"
@@ -199,8 +319,8 @@ def test_who_suffers_most_is_judged_by_what_is_lost() -> None:
 
     def verdict(**rows: tuple[float, float]) -> str:
         scores = {
-            f"{row.replace('_', '-')}, {end}": {"SC (AR)": [score, score + 0.2]}
-            for row, both in rows.items()
+            f"{row.replace('_', '-')}, {end}": {"SC (AR)": [score, score + 0.2 * i]}
+            for i, (row, both) in enumerate(rows.items())
             for end, score in zip(("trained", "frozen"), both, strict=True)
         }
         return decide(rule, pairs, scores, "trainable").holds
@@ -217,8 +337,8 @@ def test_the_best_rows_meet_column_by_column() -> None:
     def verdict(text: float, image: float) -> str:
         rows = {"S4D-Inv": (80.0, 60.0), "S4D-Lin": (60.0, 80.0), "S4-LegS": (text, image)}
         scores = {
-            row: {name: [x, x + 0.2] for name, x in zip(("Text", "Image"), both, strict=True)}
-            for row, both in rows.items()
+            row: {name: [x, x + 0.2 * i] for name, x in zip(("Text", "Image"), both, strict=True)}
+            for i, (row, both) in enumerate(rows.items())
         }
         return decide(rule, groups, scores, "lra").holds
 
@@ -235,7 +355,7 @@ def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
 
     def verdict(**rows: tuple[list[float], list[float]]) -> str:
         scores = {row: {"16000 Hz": full, "8000 Hz": half} for row, (full, half) in rows.items()}
-        return FINDINGS["zero-shot-resampling"].decide({"speech-rates": scores}).holds
+        return FINDINGS["zero-shot-resampling"].decide({"speech-rates": by_seed(scores)}).holds
 
     assert verdict(**{"S4D-Inv": kept}, ConvNet=fallen) == "holds"
     assert verdict(**{"S4D-Inv": fallen}, ConvNet=fallen) == "fails"
@@ -258,7 +378,7 @@ def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
 def test_path_x_is_learned_beyond_noise(inv: float, legs: float, lin: float, holds: str) -> None:
     scores = {"S4D-Inv": inv, "S4D-LegS": legs, "S4D-Lin": lin}
     rows = {row: {"Path-X": [score, score + 0.4]} for row, score in scores.items()}
-    found = FINDINGS["path-x-needs-the-start"].decide({"lra": rows})
+    found = FINDINGS["path-x-needs-the-start"].decide({"lra": by_seed(rows)})
     assert found.holds == holds
     assert found.effect.startswith("2 seeds; S4D-Inv ")
 
@@ -266,12 +386,12 @@ def test_path_x_is_learned_beyond_noise(inv: float, legs: float, lin: float, hol
 @pytest.mark.parametrize(
     ("name", "holds"),
     [
-        ("softmax-or-vandermonde", "holds"),
+        ("softmax-or-vandermonde", "not decided"),  # 8.5 % of the RMSE of SpO2, give or take 6
         ("training-b-helps", "not decided"),  # +0.33 on images, with deviations of 0.2 and 0.4
         ("bilinear-or-zoh", "fails"),  # 17 % of the RMSE of SpO2
         ("free-real-part", "holds"),
         ("zero-shot-resampling", "holds"),
-        ("arena-competitive", "holds"),
+        ("arena-competitive", "not decided"),  # S4D-LegS: Retrieval -1.4, Pathfinder -1.1 ± 1
         ("arena-beats-transformer", "holds"),
         ("path-x-needs-the-start", "holds"),
         ("path-x-softmax-hurts", "holds"),
@@ -279,8 +399,10 @@ def test_path_x_is_learned_beyond_noise(inv: float, legs: float, lin: float, hol
     ],
 )
 def test_the_rules_on_the_papers_own_numbers(name: str, holds: str) -> None:
-    assert FINDINGS[name].decide(published()).holds == holds
+    verdict = FINDINGS[name].decide_by_paper()
+    assert verdict is not None
+    assert verdict.holds == holds
 
 
-def test_a_gain_without_seeds_to_tell_has_coarse_noise() -> None:
-    assert Gain(("a", "b"), "c", 1.0, None, 0, (1, 1)).noise() == 5.0
+def test_a_picture_of_a_table_gives_no_verdict() -> None:
+    assert FINDINGS["random-real"].decide_by_paper() is None

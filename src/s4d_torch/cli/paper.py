@@ -14,17 +14,19 @@ from rich.text import Text
 
 from s4d_torch._progress import duration
 from s4d_torch.cli.common.display import plain_table, say
-from s4d_torch.cli.common.options import shown
+from s4d_torch.cli.common.flags import shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import Claim, Finding, judge
+from s4d_torch.paper.claims.deciding import next_experiments
 from s4d_torch.paper.experiments.engines import run_one
 from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.paper.experiments.grid import run_grid
 from s4d_torch.paper.experiments.watch import grid_view, label, outcome
 from s4d_torch.paper.figures import FIGURES, FORMATS, save_figure
 from s4d_torch.paper.recipes import RECIPES, REFERENCE_TABLES, require_known, select_experiments
+from s4d_torch.paper.recipes.recipe import on_best_data
 from s4d_torch.paper.report import write_report
 from s4d_torch.paper.results import Results
 
@@ -33,8 +35,9 @@ from s4d_torch.paper.results import Results
 class Shared:
     """What every part of the command needs to know."""
 
-    scale: Literal["full", "small", "tiny"] = "tiny"
-    """full: the paper's sizes; small, tiny: reductions for hours or minutes on two cores"""
+    scale: Literal["full", "small", "study", "tiny"] = "tiny"
+    """full: the paper's sizes; small, study, tiny: reductions for days, hours or minutes on two
+    cores"""
     out: Path = Path("paper")
     """the folder of results, one small file for each run, and of the report"""
     data_dir: Path = field(default_factory=default_root)
@@ -137,6 +140,10 @@ class RunTables(Planned):
     """experiments at a time; by default one for each core, as memory allows"""
     memory_gb: float | None = None
     """memory to use; by default what is free"""
+    decide: bool = False
+    """then run further seeds where a finding is open and seeds would decide it, until none is"""
+    most_seeds: int = 8
+    """of a comparison, with --decide"""
     retry_failed: bool = False
     """run those again that ended in an error"""
     work: Path | None = None
@@ -148,6 +155,12 @@ class RunTables(Planned):
             raise UsageError(f"name a table, or 'all'; there are: {', '.join(RECIPES)}")
         with misuse():
             require_known("table or figure", names, [*RECIPES, *REFERENCE_TABLES, *FIGURES, "all"])
+            if self.most_seeds < 2:
+                raise ValueError(f"--most-seeds must be at least 2, got {self.most_seeds}")
+            if self.decide and self.engine == "slurm":
+                raise ValueError(
+                    "--decide waits for results; the engine slurm only writes a script"
+                )
         for name in names:
             place = self.out / "figures" / name
             if name in REFERENCE_TABLES:
@@ -164,10 +177,23 @@ class RunTables(Planned):
             if not experiments:
                 raise UsageError("no experiment is left with these --tasks and --rows")
             self._run(experiments, console)
+            if self.decide:
+                self._decide([table.name for table in tables], console)
+
+    def _decide(self, tables: list[str], console: Console) -> None:
+        """Seed by seed, as long as there is an open verdict that one more may decide."""
+        while more := next_experiments(self.read(None), tables, self.most_seeds):
+            if self.tasks:
+                more = [each for each in more if each.config.task in self.tasks]
+            if not more:
+                break
+            say(console, f"{len(more)} more runs for findings that are not decided yet")
+            self._run(more, console)
+        say(console, "no further seed would decide a finding of these tables")
 
     def _run(self, experiments: list[Experiment], console: Console) -> None:
         done = run_grid(
-            experiments,
+            [on_best_data(each, self.data) for each in experiments],
             self.folder,
             data=self.data,
             work=self.work or self.out / "work",
@@ -222,11 +248,14 @@ class CheckClaims(Found):
         print_claims(console, self.results(console))
 
 
-COLORS = {"holds": "green", "fails": "red", "not decided": "yellow"}
+COLORS = {"holds": "green", "fails": "red"}  # others are open, or true with a limit
 
 
 def print_claims(console: Console, results: Results | None = None) -> None:
-    """Check every claim and print it with its verdict, then how many there are of each."""
+    """Check every claim and print it with its verdict, then how many there are of each.
+
+    Findings have two: by the results, and by the numbers that the paper prints.
+    """
     counts: Counter[str] = Counter()
     about = {"title": "Claims of the paper", "title_style": "bold", "expand": True}
     table = plain_table(padding=(0, 1, 1, 0), **about)
@@ -236,8 +265,11 @@ def print_claims(console: Console, results: Results | None = None) -> None:
     for stated, verdict in judge(results):
         counts[verdict.holds] += 1
         numbers = Text(verdict.effect)
-        numbers.append(f"\n{verdict.detail}" if verdict.detail else "", style="dim")
-        holds = Text(verdict.holds, style=COLORS[verdict.holds])
+        more = [x for x in (verdict.detail, verdict.what_it_takes) if x]
+        holds = Text(verdict.holds, style=COLORS.get(verdict.holds, "yellow"))
+        if isinstance(stated, Finding) and (paper := stated.decide_by_paper()) is not None:
+            more.append(f"By the paper's numbers: {paper.holds}; {paper.effect}")
+        numbers.append("".join(f"\n{x}" for x in more), style="dim")
         table.add_row(_statement(stated), holds, numbers)
     console.print(table)
     summary = ", ".join(f"{count} {holds}" for holds, count in sorted(counts.items()))

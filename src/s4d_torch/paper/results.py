@@ -1,20 +1,22 @@
 """A folder of results, read once, and what the paper's tables show of it."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.experiments.cost import Durations, seconds_per_mode_step
-from s4d_torch.paper.experiments.experiment import Result, read_result
+from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result
 from s4d_torch.paper.recipes import RECIPES, Column, Recipe, printed_number
+from s4d_torch.paper.recipes.recipe import official
+from s4d_torch.paper.scores import Score, Scores, TableScores, score_of, score_of_count
 
-# One score for each seed, in the paper's unit, by row and column; and that by table.
-TableScores = Mapping[str, Mapping[str, Sequence[float]]]
-Scores = Mapping[str, TableScores]
+LEARNED = 0.03  # above the accuracy of the most frequent class, to count as having learned
+SPLITS = {"test": "test", "validation": "validation", "first-epoch": "validation"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,43 @@ class Cell:
         return TASKS[self.column.task].metric == "accuracy"
 
     @property
+    def learned(self) -> bool:
+        """Whether the runs are better than one answer to everything, as far as that is known."""
+        known = [run for run in self.finished if run.constant]
+        split = SPLITS.get(self.column.value, "test")
+        sign = 1 if self.is_accuracy else -1
+        margin = LEARNED if self.is_accuracy else 0.1 * known[0].constant[split] if known else 0.0
+        return all(
+            sign * (run.value(self.column.value) - run.constant[split]) > margin for run in known
+        )
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether another network than a state space model was run."""
+        return any(run.config["model"]["architecture"] != "ssm" for run in self.finished)
+
+    @property
+    def scores(self) -> dict[int, Score]:
+        """The finished runs by seed, as comparisons need them; none of a baseline that has learned
+        nothing: it says how it was trained, not what it can do.
+        """
+        if self.is_baseline and self.column.value in ("test", "validation") and not self.learned:
+            return {}
+        return {
+            int(run.config["training"]["seed"]): self._score(value, run)
+            for value, run in zip(self.values, self.finished, strict=True)
+        }
+
+    def _score(self, value: float, run: Result) -> Score:
+        split = SPLITS.get(self.column.value, "test")
+        if self.column.value == split and split in run.cases:
+            return score_of(value, accuracy=self.is_accuracy, outcomes=run.outcomes(split))
+        if self.is_accuracy and split in run.data:
+            return score_of_count(value, int(run.data[split]["cases"]))
+        # of results from before cases were kept: nobody knows what other ones would have given
+        return replace(score_of(value, accuracy=self.is_accuracy), sampling=math.inf)
+
+    @property
     def missing(self) -> int:
         """Seeds without a result yet."""
         return self.runs.count(None)
@@ -51,7 +90,9 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's; None where one of them could not be trained."""
+        """Ours less the paper's; None where one of them could not be trained, or on other data."""
+        if any(run.config["data"].get("source") == "nyu" for run in self.finished):
+            return None
         printed = printed_number(self.published) if self.published else None
         return statistics.fmean(self.values) - printed[0] if self.values and printed else None
 
@@ -66,7 +107,7 @@ class Cell:
         shown = f"{statistics.fmean(self.values):.{self.digits}f}"
         if len(self.values) > 1:
             shown += f" ({statistics.stdev(self.values):.{self.digits}f})"
-        return shown
+        return shown if self.learned else f"{shown}, not learned"
 
 
 @dataclass(frozen=True)
@@ -84,10 +125,10 @@ class TableResults:
         rows = self.cells.values()
         return [c for c in self.recipe.columns if any(row[c.name].values for row in rows)]
 
-    @property
+    @cached_property
     def scores(self) -> TableScores:
         return {
-            row: {name: cell.values for name, cell in cells.items() if cell.values}
+            row: {name: found for name, cell in cells.items() if (found := cell.scores)}
             for row, cells in self.cells.items()
         }
 
@@ -134,8 +175,7 @@ class Results:
     def _table(self, recipe: Recipe) -> TableResults:
         runs = {
             (row, column): [
-                self.runs.get(recipe.experiment(row, column, self.scale, seed).key)
-                for seed in self.seeds
+                self.run_of(recipe.experiment(row, column, self.scale, seed)) for seed in self.seeds
             ]
             for row in recipe.rows
             for column in recipe.columns
@@ -146,6 +186,12 @@ class Results:
             published = recipe.published.get(row, {}).get(column.name)
             cells[row][column.name] = Cell(column, tuple(found[i] for i in begun), published)
         return TableResults(recipe, tuple(self.seeds[i] for i in begun), cells)
+
+    def run_of(self, experiment: Experiment) -> Result | None:
+        """The result of an experiment; on the official data rather than on generated data."""
+        best = official(experiment)
+        found = None if best is None else self.runs.get(best.key)
+        return found or self.runs.get(experiment.key)
 
     @cached_property
     def scores(self) -> Scores:
@@ -169,7 +215,7 @@ class Results:
         found = {}
         for name, recipe in RECIPES.items():
             wanted = recipe.experiments(self.scale, self.seeds)
-            left = [each for each in wanted if each.key not in self.runs]
+            left = [each for each in wanted if self.run_of(each) is None]
             seconds = sum(map(past.of, left))
             found[name] = TableProgress(len(wanted) - len(left), len(wanted), seconds)
         return found

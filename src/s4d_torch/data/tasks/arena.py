@@ -26,6 +26,12 @@ def published(task: str) -> dict[str, float]:
     return {name: score for name, row in RESULTS.items() if (score := row[column]) is not None}
 
 
+def has_release(folder: DataFolder, name: str) -> bool:
+    """Whether a folder of the release is there."""
+    places = ("lra_release", "lra_release/lra_release")
+    return any((folder.root / place / name).is_dir() for place in places)
+
+
 def release_folder(folder: DataFolder, name: str) -> Path:
     """A folder of the release, which unpacks into two nested ``lra_release`` (one will do)."""
     once = folder.root / "lra_release" / name

@@ -73,7 +73,7 @@ def load_bidmc(number: str, options: BidmcOptions, folder: DataFolder) -> Datase
     require_files(files, "is the download complete?")
     stored = folder.prepared(
         f"bidmc-{number.lower()}",
-        {"number": number, "split": options.split, "seed": options.split_seed},
+        {"number": number, "split": options.split, "seed": options.split_seed, "groups": True},
         files,
         lambda scratch: _build(_read_windows(headers, number, scratch), options),
     )
@@ -150,7 +150,7 @@ def _build(windows: _Windows, options: BidmcOptions) -> Dataset:
             f"{', '.join(str(len(part)) for part in parts)} windows; are there more records?"
         )
     stored = Sequences(windows.signals)  # load_bidmc makes windows of them
-    splits = [Split((stored,), windows.targets, part) for part in parts]
+    splits = [Split((stored,), windows.targets, part, groups=windows.patients) for part in parts]
     mean, deviation = _moments(windows.signals, parts[0])
     targets = splits[0].labels()
     signature = Signature(

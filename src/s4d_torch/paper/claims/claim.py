@@ -7,18 +7,47 @@ from typing import Literal
 from s4d_torch._registry import Registry
 from s4d_torch.paper.claims.comparison import Evidence, Rows
 from s4d_torch.paper.recipes import RECIPES
-from s4d_torch.paper.results import Scores
+from s4d_torch.paper.scores import Scores, printed_scores
 
-Holds = Literal["holds", "fails", "not decided"]
+Holds = Literal["holds", "holds in part", "fails", "not decided"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """A comparison that is open: how many seeds it has, and how many would decide it.
+
+    None: the test cases alone leave more noise than that, whatever the number of seeds.
+    """
+
+    rows: tuple[str, str]
+    column: str
+    seeds: int
+    wanted: int | None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds; ``effect`` says by how much, ``detail`` in which sense."""
+    """Whether a claim holds; ``effect`` says by how much, ``detail`` in which sense.
+
+    ``needs`` are the comparisons that keep it open.
+    """
 
     holds: Holds
     effect: str
     detail: str = ""
+    needs: tuple[Need, ...] = ()
+
+    @property
+    def what_it_takes(self) -> str:
+        """``about 12 seeds would decide it``, or that no number would; "" where it is decided."""
+        if self.holds != "not decided" or not self.needs:
+            return ""
+        hopeless = [need for need in self.needs if need.wanted is None]
+        if hopeless:
+            columns = ", ".join(dict.fromkeys(need.column for need in hopeless))
+            return f"No number of seeds decides it with the test cases of {columns}."
+        most = max(need.wanted for need in self.needs if need.wanted is not None)
+        return f"About {most} seeds would decide it."
 
 
 Check = Callable[[], Verdict]
@@ -67,6 +96,13 @@ class Finding:
             return Verdict("not decided", f"needs the results of '{self.table}'")
         return self.rule(Evidence(RECIPES[self.table], scores[self.table], self.rows))
 
+    def decide_by_paper(self) -> Verdict | None:
+        """The verdict by the numbers that the paper prints; None where it prints none for it."""
+        if not self.published:
+            return None
+        recipe = RECIPES[self.table]
+        return self.rule(Evidence(recipe, printed_scores(recipe), self.rows, paired=False))
+
 
 CLAIMS: Registry[Claim] = Registry("claim")
 
@@ -83,6 +119,13 @@ def claim(where: str, *, right: str = "") -> Callable[[Check], Check]:
     return register
 
 
-def judged(holds: bool, effect: str, detail: str = "") -> Verdict:
-    """The verdict of a check that decides."""
-    return Verdict("holds" if holds else "fails", effect, detail)
+def judged(holds: bool, effect: str, detail: str = "", *, only: str = "") -> Verdict:
+    """The verdict of a check that decides; ``only`` says for which part of the statement it does.
+
+    What is true with a limit that the statement does not name holds in part.
+    """
+    if not holds:
+        return Verdict("fails", effect, detail)
+    if only:
+        return Verdict("holds in part", effect, f"Only {only} {detail}".rstrip())
+    return Verdict("holds", effect, detail)

@@ -1,66 +1,103 @@
 """Two rows of a table compared: the difference of their means, and how much of it may be chance.
 
-A difference counts in points of accuracy, or in per cent of an RMSE, positive where the first row
-is better. Its *noise* is half of the 95 % interval of Student: the standard error times a quantile
-that grows as seeds get fewer. The spread over seeds is taken from all rows of the column together,
-since that of two runs alone says little. Where no row has two seeds, the noise is set to five
-points.
+A difference counts in points of accuracy, or in per cent of an RMSE (100 times the logarithm of a
+ratio), positive where the first row is better. Rows are compared seed by seed, since runs of one
+seed share their data and its order. Two things make a difference uncertain: runs of other seeds
+would differ, and so would other test cases. The spread over seeds is that of such differences,
+taken from all rows of the column together, since that of two or three runs alone says little; the
+error of the test cases is found case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a
+difference is half of its 95 % interval of Student. One seed has no noise that could be known, and
+decides nothing.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.recipes import Column, Recipe
-from s4d_torch.paper.results import TableScores
+from s4d_torch.paper.scores import Score, TableScores, alone, paired_error
 
 LEVEL = 0.05  # how often chance alone looks like a difference
-FLOOR = 0.5  # points of noise at least
-COARSE = 5.0  # points of noise where no row has two seeds to tell
 PER_CENT = 5.0  # of an RMSE weigh as much as a point of accuracy: errors differ more
+MOST_SEEDS = 100  # beyond, an estimate of how many would decide is of no use
+CASES_FREEDOM = 50  # degrees of freedom of the error of test cases, at least
 
 Rows = Sequence[Sequence[str]]
 """the rows a finding is about: pairs to compare, or groups"""
 
 
 @dataclass(frozen=True)
+class Spread:
+    """The standard deviation of one seed's difference, and its degrees of freedom."""
+
+    deviation: float
+    freedom: int
+
+
+@dataclass(frozen=True)
 class Gain:
-    """How much better the first row is; ``error``, a standard error, is None without two seeds."""
+    """How much better the first row is, over ``seeds``; ``cases`` is the error of the test set."""
 
     rows: tuple[str, str]
     column: str
     points: float
-    error: float | None
-    freedom: int
-    seeds: tuple[int, int]
+    spread: Spread
+    cases: float
+    seeds: int
     unit: float = 1.0
     """what weighs as much as a point of accuracy"""
 
-    def noise(self, comparisons: int = 1) -> float:
-        """What chance alone exceeds once in twenty times, in the largest of so many comparisons."""
-        if self.error is None:
-            return COARSE * self.unit
-        return max(FLOOR * self.unit, student(self.freedom, LEVEL / comparisons) * self.error)
+    def noise(self, comparisons: int = 1, seeds: int | None = None) -> float:
+        """What chance alone exceeds once in twenty times, in the largest of so many comparisons.
+
+        With ``seeds`` that of as many, if they spread as these do.
+        """
+        seeds = self.seeds if seeds is None else seeds
+        if seeds < 2 or not self.spread.freedom or math.isinf(self.cases):
+            return math.inf
+        freedom = self.spread.freedom * max(1, (seeds - 1) // max(self.seeds - 1, 1))
+        parts = (self.spread.deviation**2 / seeds, freedom), (self.cases**2, CASES_FREEDOM)
+        total = sum(part for part, _ in parts)
+        if total == 0:
+            return 0.0
+        both = total**2 / sum(part**2 / each for part, each in parts)  # Satterthwaite
+        return student(max(1, math.floor(both)), LEVEL / comparisons) * math.sqrt(total)
+
+    def seeds_until(self, noise: float, comparisons: int = 1) -> int | None:
+        """How many seeds it takes for the noise to fall below this; None: no number does."""
+        counts = range(max(2, self.seeds), MOST_SEEDS + 1)
+        return next((n for n in counts if self.noise(comparisons, n) < noise), None)
 
     def __str__(self) -> str:
-        sign = "" if self.unit == 1 else "%"
-        return f"{self.column} {self.points:+.1f}{sign} ± {self.noise():.1f}"
+        sign, noise = "" if self.unit == 1 else "%", self.noise()
+        unknown = "test error unknown" if math.isinf(self.cases) else "one seed"
+        shown = f"± {noise:.1f}" if math.isfinite(noise) else f"({unknown})"
+        return f"{self.column} {self.points:+.1f}{sign} {shown}"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a rule judges by: the scores of a table, and the rows that a finding is about."""
+    """What a rule judges by: the scores of a table, and the rows that a finding is about.
+
+    ``paired`` are scores whose seeds mean something; those that a paper prints have none.
+    """
 
     recipe: Recipe
     scores: TableScores
     rows: Rows = ()
+    paired: bool = True
+
+    def cell(self, row: str, column: str) -> Mapping[int, Score]:
+        """The scores of a cell by seed."""
+        return self.scores.get(row, {}).get(column, {})
 
     def values(self, row: str, column: str) -> Sequence[float]:
-        """The scores of a cell, one for each seed."""
-        return self.scores.get(row, {}).get(column, ())
+        """The same as numbers, in the paper's unit."""
+        return [score.value for score in self.cell(row, column).values()]
 
     def columns(self, datasets: Sequence[str] = (), *, first_epoch: bool = False) -> list[Column]:
         """Those of trained models, of all datasets or those named; after one epoch if asked."""
@@ -71,29 +108,33 @@ class Evidence:
             and (not datasets or dataset(column.name) in datasets)
         ]
 
-    def spread(self, column: str) -> tuple[float, int]:
-        """The standard deviation over seeds, from all rows, and its degrees of freedom."""
-        return pooled(self.values(row, column) for row in self.scores)
-
     def gains(self, pairs: Rows, columns: Sequence[Column]) -> list[Gain]:
-        """All comparisons for which both rows have scores."""
-        return [
-            self._gain(better, worse, column)
-            for better, worse in pairs
-            for column in columns
-            if self.values(better, column.name) and self.values(worse, column.name)
-        ]
+        """All comparisons for which both rows have scores of a seed."""
+        found = []
+        for better, worse in pairs:
+            for column in columns:
+                cells = self.cell(better, column.name), self.cell(worse, column.name)
+                if gain := self.gain((better, worse), column, *cells):
+                    found.append(gain)
+        return found
 
-    def _gain(self, better: str, worse: str, column: Column) -> Gain:
-        ours, theirs = self.values(better, column.name), self.values(worse, column.name)
-        accuracy = TASKS[column.task].metric == "accuracy"
-        scale = 1.0 if accuracy else -100 / statistics.fmean(theirs)
-        spread, freedom = self.spread(column.name)
-        error = spread * math.sqrt(1 / len(ours) + 1 / len(theirs)) * abs(scale)
-        points = scale * (statistics.fmean(ours) - statistics.fmean(theirs))
-        noise, seeds = (error if freedom else None, freedom), (len(ours), len(theirs))
-        unit = 1.0 if accuracy else PER_CENT
-        return Gain((better, worse), column.name, points, *noise, seeds, unit)
+    def gain(
+        self,
+        rows: tuple[str, str],
+        column: Column,
+        ours: Mapping[int, Score],
+        theirs: Mapping[int, Score],
+    ) -> Gain | None:
+        """One comparison, or None without a seed that both have."""
+        common = [seed for seed in ours if seed in theirs]
+        if not common:
+            return None
+        points = statistics.fmean(ours[seed].level - theirs[seed].level for seed in common)
+        every = [self.cell(row, column.name) for row in self.scores]
+        spread = pooled_differences(every) if self.paired else pooled_unpaired(every)
+        unit = 1.0 if TASKS[column.task].metric == "accuracy" else PER_CENT
+        cases = paired_error(ours, theirs)
+        return Gain(rows, column.name, points, spread, cases, len(common), unit)
 
 
 def dataset(column: str) -> str:
@@ -101,19 +142,45 @@ def dataset(column: str) -> str:
     return column.split(",")[0].split(" (")[0]
 
 
-def pooled(rows: Iterable[Sequence[float]]) -> tuple[float, int]:
-    """The standard deviation over seeds, from all rows together, and its degrees of freedom."""
+def pooled_differences(rows: Iterable[Mapping[int, Score]]) -> Spread:
+    """Of the differences between two rows from seed to seed, over all pairs of rows.
+
+    Where all rows have all seeds this is the residual of an analysis of variance by row and seed.
+    """
+    several = [row for row in rows if len(row) > 1]
+    squares, count = 0.0, 0
+    for a, b in combinations(several, 2):
+        differences = [a[seed].level - b[seed].level for seed in a if seed in b]
+        if len(differences) > 1:
+            squares += (len(differences) - 1) * statistics.variance(differences)
+            count += len(differences) - 1
+    if not count:
+        return Spread(0.0, 0)
+    freedom = sum(len(row) - 1 for row in several) - (max(map(len, several)) - 1)
+    return Spread(math.sqrt(squares / count), max(1, freedom))
+
+
+def pooled_unpaired(rows: Iterable[Mapping[int, Score]]) -> Spread:
+    """The same from the spread within each row, where seeds of rows have nothing in common."""
+    found = pooled([score.level for score in row.values()] for row in rows)
+    return Spread(math.sqrt(2) * found.deviation, found.freedom)
+
+
+def pooled(rows: Iterable[Sequence[float]]) -> Spread:
+    """The standard deviation over seeds within rows, from all of them together."""
     several = [values for values in rows if len(values) > 1]
     freedom = sum(len(values) - 1 for values in several)
     squares = sum((len(values) - 1) * statistics.variance(values) for values in several)
-    return (math.sqrt(squares / freedom), freedom) if freedom else (0.0, 0)
+    return Spread(math.sqrt(squares / freedom), freedom) if freedom else Spread(0.0, 0)
 
 
-def noise_of_mean(count: int, spread: float, freedom: int) -> float:
-    """What chance alone does to the mean of so many seeds, as :func:`pooled` gives the rest."""
-    if not freedom:
-        return COARSE
-    return max(FLOOR, student(freedom, LEVEL) * spread / math.sqrt(count))
+def noise_of_mean(scores: Mapping[int, Score], spread: Spread) -> float:
+    """What chance alone does to the mean of some seeds of one row."""
+    if len(scores) < 2 or not spread.freedom:
+        return math.inf
+    cases = max(map(alone, scores.values()))
+    error = math.hypot(spread.deviation / math.sqrt(len(scores)), cases)
+    return student(spread.freedom, LEVEL) * error
 
 
 @cache
@@ -147,7 +214,7 @@ def describe(found: Sequence[Gain]) -> str:
     for gain in found:
         by_pair.setdefault(gain.rows, []).append(gain)
     parts = (f"{a} vs {b}: {', '.join(map(str, many))}" for (a, b), many in by_pair.items())
-    return "; ".join([count_seeds(n for gain in found for n in gain.seeds), *parts])
+    return "; ".join([count_seeds(gain.seeds for gain in found), *parts])
 
 
 def count_seeds(counts: Iterable[int]) -> str:

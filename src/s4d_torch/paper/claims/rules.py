@@ -2,11 +2,13 @@
 
 A finding is a statement about pairs of rows, and each pair is compared in each column, as
 :mod:`.comparison` says. A comparison *supports* the statement or *contradicts* it
-only beyond noise. The statement fails where one comparison contradicts it; among many, one does so
-by chance, and the noise it has to exceed grows with their number. It holds where all comparisons
-support it. One that speaks of many ("often") holds where so many support it, and fails where more
-contradict it; one that speaks of every dataset waits for all of them. Anything between is not
-decided.
+only beyond noise. That rows are alike is supported where the whole interval of their difference
+lies within ``MARGIN``: two points, or 10 % of an RMSE, about what the paper's own choices differ
+by. The statement fails where one comparison contradicts it; among many, one does so by chance, and
+the noise it has to exceed grows with their number. It holds where all comparisons support it. One
+that speaks of many ("often") holds where so many support it, and fails where more contradict it;
+one that speaks of every dataset waits for all of them. Anything between is not decided; then the
+verdict says how many seeds would decide it, if they spread as those at hand do.
 """
 
 import math
@@ -17,12 +19,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from s4d_torch.paper.claims import comparison
-from s4d_torch.paper.claims.claim import Rule, Verdict
+from s4d_torch.paper.claims.claim import Need, Rule, Verdict
 from s4d_torch.paper.claims.comparison import Evidence, Gain, count_seeds, dataset, describe
 from s4d_torch.paper.recipes import Column
+from s4d_torch.paper.scores import Score
 
-LITTLE = 2.0  # points, "no noticeable difference": as much is no contradiction
-ALIKE = 5.0  # points that a difference and its noise stay within, where rows count as alike
+MARGIN = 2.0  # points that count as no noticeable difference
 ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
 GUESS = 50.0  # per cent: what the arena's average counts where a model learned nothing
 NOTHING = Verdict("not decided", "no results to compare")
@@ -51,6 +53,10 @@ class Pairwise(ABC):
     def contradicts(self, gain: Gain, noise: float) -> bool:
         """Beyond ``noise``, which is that of as many comparisons as there are."""
 
+    @abstractmethod
+    def enough(self, gain: Gain) -> float:
+        """The noise below which a comparison, as it stands, would speak for the finding or not."""
+
     def __call__(self, evidence: Evidence) -> Verdict:
         columns = evidence.columns(self.datasets, first_epoch=self.first_epoch)
         pairs = [pair for pair in evidence.rows if self.against in ("", pair[1])]
@@ -72,8 +78,14 @@ class Pairwise(ABC):
         if no if self.share == 1 else no > yes:
             return Verdict("fails", effect, detail)
         enough = yes == len(found) if self.share == 1 else yes > self.share * len(found)
-        holds = enough and not (self.everywhere and missing)
-        return Verdict("holds" if holds else "not decided", effect, detail)
+        if enough and not (self.everywhere and missing):
+            return Verdict("holds", effect, detail)
+        needs = [
+            Need(gain.rows, gain.column, gain.seeds, gain.seeds_until(self.enough(gain)))
+            for gain in found
+            if not self.supports(gain) and not self.contradicts(gain, gain.noise(len(found)))
+        ]
+        return Verdict("not decided", effect, detail, tuple(needs))
 
 
 class Better(Pairwise):
@@ -85,25 +97,36 @@ class Better(Pairwise):
     def contradicts(self, gain: Gain, noise: float) -> bool:
         return gain.points < -noise
 
+    def enough(self, gain: Gain) -> float:
+        return abs(gain.points)
+
 
 class Alike(Pairwise):
-    """The rows of each pair differ little: with its noise, a difference stays within ``ALIKE``."""
+    """The rows of each pair differ little: the interval of the difference is within ``MARGIN``."""
 
     def supports(self, gain: Gain) -> bool:
-        return abs(gain.points) + gain.noise() < ALIKE * gain.unit
+        return abs(gain.points) + gain.noise() < MARGIN * gain.unit
 
     def contradicts(self, gain: Gain, noise: float) -> bool:
-        return abs(gain.points) > max(noise, LITTLE * gain.unit)
+        return abs(gain.points) > max(noise, MARGIN * gain.unit)
+
+    def enough(self, gain: Gain) -> float:
+        within = MARGIN * gain.unit - abs(gain.points)
+        return within if within > 0 else abs(gain.points)
 
 
 class Competitive(Pairwise):
-    """The first row of each pair is not behind by more than a little."""
+    """The first row of each pair is not behind by more than ``MARGIN``."""
 
     def supports(self, gain: Gain) -> bool:
-        return gain.points - gain.noise() > -ALIKE * gain.unit
+        return gain.points - gain.noise() > -MARGIN * gain.unit
 
     def contradicts(self, gain: Gain, noise: float) -> bool:
-        return gain.points < -max(noise, LITTLE * gain.unit)
+        return gain.points < -max(noise, MARGIN * gain.unit)
+
+    def enough(self, gain: Gain) -> float:
+        within = MARGIN * gain.unit + gain.points
+        return within if within > 0 else -gain.points
 
 
 @dataclass(frozen=True)
@@ -114,24 +137,22 @@ class LosesMost(Better):
 
     def __call__(self, evidence: Evidence) -> Verdict:
         [column] = evidence.columns(self.datasets)
-        lost: dict[str, tuple[float, int]] = {}
+        lost = {}
         for pair in evidence.rows:
-            before, after = (evidence.values(row, column.name) for row in pair)
-            if before and after:
-                points = statistics.fmean(before) - statistics.fmean(after)
-                lost[pair[0].rpartition(",")[0]] = points, min(len(before), len(after))
+            if found := _lost(evidence, pair, column):
+                lost[pair[0].rpartition(",")[0]] = found
         others = [name for name in lost if name not in self.models]
         if not others or not all(name in lost for name in self.models):
             wanted = " and ".join(self.models)
             return Verdict("not decided", f"needs {wanted} in both forms, and others")
-        spread, freedom = evidence.spread(column.name)
-        compared = []
-        for rows in product(self.models, others):
-            (ours, n), (theirs, m) = (lost[row] for row in rows)
-            # four means make a difference of differences
-            error = spread * math.sqrt(2 / n + 2 / m) if freedom else None
-            compared.append(Gain(rows, column.name, ours - theirs, error, freedom, (n, m)))
-        return self.decide(compared, [column])
+        losses = replace(evidence, scores={name: {column.name: x} for name, x in lost.items()})
+        return self.decide(losses.gains(list(product(self.models, others)), [column]), [column])
+
+
+def _lost(evidence: Evidence, rows: Sequence[str], column: Column) -> dict[int, Score]:
+    """What is lost from the first row to the second, seed by seed."""
+    before, after = (evidence.cell(row, column.name) for row in rows)
+    return {seed: before[seed] - after[seed] for seed in before if seed in after}
 
 
 class AllOf:
@@ -143,9 +164,10 @@ class AllOf:
     def __call__(self, evidence: Evidence) -> Verdict:
         verdicts = [rule(evidence) for rule in self.rules]
         effect = " / ".join(f"{verdict.holds}: {verdict.effect}" for verdict in verdicts)
+        needs = tuple(need for verdict in verdicts for need in verdict.needs)
         for holds in ("fails", "not decided"):
             if any(verdict.holds == holds for verdict in verdicts):
-                return Verdict(holds, effect)
+                return Verdict(holds, effect, needs=needs if holds == "not decided" else ())
         return Verdict("holds", effect)
 
 
@@ -159,8 +181,10 @@ class BetterOnAverage:
         [(_, other)] = evidence.rows
         columns = evidence.recipe.columns
         if theirs := evidence.scores.get(other):
+            seeds = sorted({seed for cell in theirs.values() for seed in cell})
+            guess = {seed: Score(GUESS, GUESS) for seed in seeds}
             without = [c.name for c in columns if (other, c.name) in evidence.recipe.without]
-            scores = {**evidence.scores, other: {**dict.fromkeys(without, (GUESS,)), **theirs}}
+            scores = {**evidence.scores, other: {**dict.fromkeys(without, guess), **theirs}}
             evidence = replace(evidence, scores=scores)
         if not (found := evidence.gains(evidence.rows, columns)):
             return NOTHING
@@ -207,21 +231,24 @@ def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
 
 
 def _on_their_sides(
-    values: Mapping[str, Sequence[float]],
-    spread: tuple[float, int],
+    scores: Mapping[str, Mapping[int, Score]],
+    spread: comparison.Spread,
     limit: float,
     above: Sequence[str],
     words: str,
 ) -> Verdict:
     """The rows ``above`` have a mean above the limit, beyond noise, and the others below."""
-    mean = {row: statistics.fmean(each) for row, each in values.items()}
-    noise = {row: comparison.noise_of_mean(len(each), *spread) for row, each in values.items()}
-    shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in values)
-    effect = "; ".join([count_seeds(map(len, values.values())), *shown])
-    clear = [row for row in values if abs(mean[row] - limit) > noise[row]]
+    mean = {
+        row: statistics.fmean(score.level for score in each.values())
+        for row, each in scores.items()
+    }
+    noise = {row: comparison.noise_of_mean(each, spread) for row, each in scores.items()}
+    shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in scores)
+    effect = "; ".join([count_seeds(map(len, scores.values())), *shown])
+    clear = [row for row in scores if abs(mean[row] - limit) > noise[row]]
     if any((mean[row] > limit) != (row in above) for row in clear):
         return Verdict("fails", effect)
-    return Verdict("holds" if len(clear) == len(values) else "not decided", effect)
+    return Verdict("holds" if len(clear) == len(scores) else "not decided", effect)
 
 
 @dataclass(frozen=True)
@@ -233,14 +260,19 @@ class AboveChance:
     """points above a guess that count as having learned"""
 
     def __call__(self, evidence: Evidence) -> Verdict:
-        scores = {row: evidence.values(row, self.column) for rows in evidence.rows for row in rows}
+        rows = [row for group in evidence.rows for row in group]
+        scores = {row: evidence.cell(row, self.column) for row in rows}
         if not all(scores.values()):
             return Verdict("not decided", f"needs {self.column} with {', '.join(scores)}")
-        above = {row: [score - GUESS for score in values] for row, values in scores.items()}
+        above = {
+            row: {seed: replace(score, level=score.level - GUESS) for seed, score in cell.items()}
+            for row, cell in scores.items()
+        }
         words = "{row} {mean:+.1f} ± {noise:.1f} from a guess"
-        spread = evidence.spread(self.column)
+        spread = comparison.pooled(evidence.values(row, self.column) for row in evidence.scores)
         verdict = _on_their_sides(above, spread, self.margin, evidence.rows[0], words)
-        if max(map(statistics.fmean, above.values())) < self.margin:
+        best = max(score.level for cell in above.values() for score in cell.values())
+        if best < self.margin:
             return Verdict("not decided", verdict.effect, "Nothing was learned at this scale.")
         return verdict
 
@@ -254,10 +286,12 @@ class LosesLittle:
     def __call__(self, evidence: Evidence) -> Verdict:
         lost = {}
         for row in (row for rows in evidence.rows for row in rows):
-            both = [evidence.values(row, column.name) for column in evidence.recipe.columns]
-            if all(both):  # of the same runs, seed by seed
-                lost[row] = [before - after for before, after in zip(*both, strict=True)]
+            before, after = (evidence.cell(row, c.name) for c in evidence.recipe.columns)
+            found = {seed: before[seed] - after[seed] for seed in before if seed in after}
+            if found:  # of the same runs
+                lost[row] = found
         if not all(any(row in lost for row in rows) for rows in evidence.rows):
             return Verdict("not decided", "needs state space models and networks at both rates")
-        words, spread = "{row} loses {mean:.1f} ± {noise:.1f}", comparison.pooled(lost.values())
+        levels = ([score.level for score in cell.values()] for cell in lost.values())
+        words, spread = "{row} loses {mean:.1f} ± {noise:.1f}", comparison.pooled(levels)
         return _on_their_sides(lost, spread, self.limit, evidence.rows[1], words)

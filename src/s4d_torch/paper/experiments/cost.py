@@ -105,8 +105,8 @@ class Durations:
         self.times: dict[str, list[float]] = {}
         rates = []
         for result in results:
-            if result.error is None and "wall_seconds" in result.summary:
-                took = result.summary["wall_seconds"]
+            if result.error is None and "seconds" in result.summary:
+                took = result.seconds
                 self.times.setdefault(self._size(result.config), []).append(took)
                 with suppress(ValueError, TypeError, KeyError):  # of another version
                     rates.append(took / mode_steps(Config.from_json(result.config)))

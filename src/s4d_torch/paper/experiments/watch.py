@@ -222,5 +222,5 @@ def score(result: Result) -> str:
 def outcome(result: Result) -> str:
     if result.error is not None:
         return f"failed: {result.error.strip().splitlines()[0]}"
-    taken = duration(result.summary["wall_seconds"])
+    taken = duration(result.seconds)
     return f"test {result.summary['metric']} {score(result)} in {taken}"

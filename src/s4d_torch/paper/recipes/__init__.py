@@ -1,11 +1,12 @@
 """The paper's tables as data, and the sizes at which they can be run.
 
 ``recipe`` says what a table is, ``scales`` the sizes of its runs. ``ablation_tables`` and
-``benchmark_tables`` hold what is trained, ``reference_tables`` what needs no training.
+``benchmark_tables`` hold what is trained, ``appendix_tables`` what the paper says in words,
+``reference_tables`` what needs no training.
 """
 
 from s4d_torch._registry import Registry
-from s4d_torch.paper.recipes import ablation_tables, benchmark_tables
+from s4d_torch.paper.recipes import ablation_tables, appendix_tables, benchmark_tables
 from s4d_torch.paper.recipes.recipe import (
     Column,
     Recipe,
@@ -17,7 +18,7 @@ from s4d_torch.paper.recipes.reference_tables import REFERENCE_TABLES, Reference
 from s4d_torch.paper.recipes.scales import SCALES, ablation, describe_reduction, large, reduction
 
 RECIPES: Registry[Recipe] = Registry("table")
-for _table in (*ablation_tables.TABLES, *benchmark_tables.TABLES):
+for _table in (*ablation_tables.TABLES, *benchmark_tables.TABLES, *appendix_tables.TABLES):
     RECIPES.register(_table.name, _table)
 
 __all__ = ["RECIPES", "REFERENCE_TABLES", "SCALES", "Column", "Recipe", "ReferenceTable"]

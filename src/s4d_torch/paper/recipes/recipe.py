@@ -6,7 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from s4d_torch._registry import unknown
+from s4d_torch.data.folder import DataFolder
 from s4d_torch.data.task import TASKS
+from s4d_torch.data.tasks.arena import has_release
 from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.experiments.experiment import Experiment
 from s4d_torch.training.config import Config
@@ -28,8 +30,10 @@ class Recipe:
     """A table: ``base(task, scale)`` changed by each row, run on each column's task.
 
     ``printed`` holds the paper's numbers, a row of text ``a | b | c`` with one for each column.
-    ``note`` says what a reader has to know to compare. ``without`` names cells, by row and column,
-    that are not run.
+    ``cited`` holds in the same way what the paper takes from others and is not run here, ``extra``
+    further columns of the paper, by name and row. ``rates`` are learning rates that a row may
+    choose from, on validation: other networks are not held to what suits ours. ``note`` says what a
+    reader has to know to compare. ``without`` names cells, by row and column, that are not run.
     """
 
     name: str
@@ -39,16 +43,27 @@ class Recipe:
     rows: Mapping[str, Change]
     columns: Sequence[Column]
     printed: Mapping[str, str] = field(default_factory=dict)
+    rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    cited: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     note: str = ""
     without: frozenset[tuple[str, str]] = frozenset()
 
     @cached_property
     def published(self) -> dict[str, dict[str, str]]:
         """The paper's numbers as printed, by row and column."""
+        return self._by_column(self.printed)
+
+    @cached_property
+    def borrowed(self) -> dict[str, dict[str, str]]:
+        """What the paper takes from others, as printed; "-" where it has no number."""
+        return self._by_column(self.cited)
+
+    def _by_column(self, rows: Mapping[str, str]) -> dict[str, dict[str, str]]:
         names = [column.name for column in self.columns]
         return {
             row: dict(zip(names, map(str.strip, numbers.split("|")), strict=True))
-            for row, numbers in self.printed.items()
+            for row, numbers in rows.items()
         }
 
     def cells(self) -> Iterator[tuple[str, Column]]:
@@ -63,12 +78,31 @@ class Recipe:
         config = self.rows[row](self.base(column.task, scale))
         config = replace(config, training=replace(config.training, seed=seed))
         measures = {c.value for c in self.columns if c.task == column.task}
-        return Experiment(config, tuple(sorted(measures - {"test", "validation"})))
+        measured = tuple(sorted(measures - {"test", "validation"}))
+        return Experiment(config, measured, self.rates.get(row, ()))
 
     def experiments(self, scale: str, seeds: Sequence[int]) -> list[Experiment]:
         """All runs of the table, each once, seed by seed."""
         made = select_experiments([self], scale, seeds)
         return list({experiment.key: experiment for experiment in made}.values())
+
+
+def official(experiment: Experiment) -> Experiment | None:
+    """The same on the Long Range Arena's own files; None where it needs none of them."""
+    data = experiment.config.data
+    if getattr(data, "source", None) != "generated":
+        return None
+    config = replace(experiment.config, data=replace(data, source="official"))
+    return replace(experiment, config=config)
+
+
+def on_best_data(experiment: Experiment, folder: DataFolder) -> Experiment:
+    """On the official files where they are in the folder, on generated ones elsewhere."""
+    task, data = experiment.config.task, experiment.config.data
+    names = {"listops": "listops-1000", "pathfinder": "pathfinder32"}
+    name = f"pathfinder{data.size}" if task == "pathx" else names.get(task, "")
+    best = official(experiment) if name and has_release(folder, name) else None
+    return best or experiment
 
 
 def select_experiments(

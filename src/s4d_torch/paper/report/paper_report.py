@@ -1,12 +1,14 @@
 """The paper's report: tables with ours beside the paper's, curves, figures, claims, machine."""
 
+import shlex
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.claims import Claim, judge
+from s4d_torch.paper.claims import FINDINGS, Finding, judge
+from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.watch import label, outcome
 from s4d_torch.paper.figures import FIGURES, save_figure
 from s4d_torch.paper.recipes import REFERENCE_TABLES, Column, Recipe, describe_reduction
@@ -14,18 +16,23 @@ from s4d_torch.paper.report import page as parts
 from s4d_torch.paper.report.chart import Line
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
 from s4d_torch.paper.results import Cell, Results, TableResults
+from s4d_torch.training.metrics import METRICS
 
 INTRODUCTION = (
     'The tables and figures of "On the Parameterization and Initialization of Diagonal State '
     'Space Models", made by this software. Ours are means over seeds with the standard deviation '
-    "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they show which "
-    "choice is better, and are not comparable with the paper's numbers, which stand beside them."
+    "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they are not "
+    "comparable with the paper's numbers, which stand beside them: differences between rows are."
 )
 JUDGEMENT = (
     "A finding of the experiments holds where every comparison of its rows supports it beyond "
     "noise, and fails where one contradicts it; anything else is not decided. Each comparison "
-    "shows the difference in points of accuracy, or in per cent of an RMSE, positive where the "
-    "first row is better, and its noise, half of a 95 % interval from the spread over seeds."
+    "shows the difference in points of accuracy, or in per cent of an RMSE (100 times the "
+    "logarithm of a ratio), positive where the first row is better, and its noise, half of a 95 % "
+    "interval. Rows are compared seed by seed; the noise has the spread of such differences over "
+    "seeds in it, and the error of the test cases, case by case. That rows are alike holds only "
+    "where the whole interval lies within 2 points, or 10 % of an RMSE. The paper's own verdict "
+    "is the same rule on the numbers it prints, taken as three seeds each."
 )
 
 
@@ -42,6 +49,7 @@ def write_report(results: Results, out: Path, *, figures: bool = True) -> None:
 def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     """All that is known at this scale; tables without any result are named at the end."""
     page = Page(f"The paper, at scale '{results.scale}'", [Paragraph(INTRODUCTION)])
+    page.add(*_overview_blocks(results))
     for make in REFERENCE_TABLES.values():
         known = make()
         page.add(Heading(f"{known.title} ({known.where})"))
@@ -72,14 +80,25 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
     printed = {name for name in names if any(row[name].published for row in table.cells.values())}
     for name in names:
         header += [name, f"{name}: paper", "difference"] if name in printed else [name]
+    header += [f"{name}: paper" for name in recipe.extra]
     rows = [
-        [row, *(part for name in names for part in _shown(cells[name], name in printed))]
+        [
+            row,
+            *(part for name in names for part in _shown(cells[name], name in printed)),
+            *(column.get(row, "") for column in recipe.extra.values()),
+        ]
         for row, cells in table.cells.items()
         if any(cells[name].values or cells[name].failed for name in names)
     ]
+    for row, theirs in recipe.borrowed.items():  # of others: nothing is run
+        shown = (
+            ["not run", theirs[name], ""] if name in printed else ["not run"] for name in names
+        )
+        extra = (column.get(row, "") for column in recipe.extra.values())
+        rows.append([row, *(part for each in shown for part in each), *extra])
     caption = f"{recipe.title}; scale {scale}, seeds {', '.join(map(str, table.seeds))}"
     blocks: list[PageBlock] = [Heading(f"{recipe.title} ({recipe.where})")]
-    notes = (recipe.note, _sizes(recipe, table.filled, scale))
+    notes = (recipe.note, _sizes(recipe, table.filled, scale), _sources(table))
     blocks += [Paragraph(text) for text in notes if text]
     blocks.append(Table(header, rows, caption))
     for column in table.filled:
@@ -110,6 +129,28 @@ def _sizes(recipe: Recipe, columns: Sequence[Column], scale: str) -> str:
     return f"Reduced: {'; '.join(sizes)}."
 
 
+def _sources(table: TableResults) -> str:
+    """What the runs of each task were trained and tested on, as far as their results say."""
+    cells = (cell for row in table.cells.values() for cell in row.values())
+    runs = {str(run.config["task"]): run for cell in cells for run in cell.finished}
+    found = [f"{task} ({known})" for task, run in runs.items() if (known := _source(run))]
+    return f"Data: {'; '.join(found)}." if found else ""
+
+
+def _source(run: Result) -> str:
+    """``generated; 2 classes; 1000 cases to validate, 1000 to test; one answer to all has 50 %``"""
+    data, parts = run.data, [run.config["data"].get("source", "")]
+    if classes := data.get("classes"):
+        parts.append(f"{len(classes)} classes")
+    if "test" in data:
+        tested = f"{data['test']['cases']} to test"
+        parts.append(f"{data['validation']['cases']} cases to validate, {tested}")
+    if run.constant:
+        metric = METRICS[TASKS[run.config["task"]].metric]
+        parts.append(f"one answer to all has {metric.show(run.constant['test'])}")
+    return "; ".join(part for part in parts if part)
+
+
 def _curves(table: TableResults, column: Column, name: str) -> list[Line]:
     """The score ``name`` after each epoch, averaged over seeds, for each row that has runs."""
     lines = []
@@ -121,34 +162,115 @@ def _curves(table: TableResults, column: Column, name: str) -> list[Line]:
     return lines
 
 
+def _overview_blocks(results: Results) -> list[PageBlock]:
+    """What was run, and what is decided."""
+    done = [run for run in results.in_tables() if run.error is None]
+    if not done:
+        return []
+    hours = sum(run.seconds for run in done) / 3600
+    tasks = ", ".join(dict.fromkeys(str(run.config["task"]) for run in done))
+    seeds = ", ".join(map(str, results.seeds))
+    by_verdict: dict[str, list[str]] = {"holds": [], "fails": [], "not decided": []}
+    for name, finding in FINDINGS.items():
+        by_verdict[finding.decide(results.scores).holds].append(name)
+    decided = len(by_verdict["holds"]) + len(by_verdict["fails"])
+    return [
+        Heading("What was run, and what is decided"),
+        Paragraph(
+            f"{len(done)} runs at scale '{results.scale}', {hours:.1f} hours of training by one "
+            f"process: {tasks}; seeds {seeds}. Of {len(FINDINGS)} findings that need training "
+            f"{decided} are decided."
+        ),
+        *(
+            Paragraph(f"{verdict.capitalize()}: {', '.join(names)}.")
+            for verdict, names in by_verdict.items()
+            if names
+        ),
+    ]
+
+
 def _claim_blocks(results: Results) -> list[PageBlock]:
-    rows = []
+    rows, findings = [], []
     for stated, verdict in judge(results):
-        statement = stated.statement
-        if isinstance(stated, Claim) and stated.right:
-            statement = f"printed: {statement} Right: {stated.right}"
-        statement = f"{statement} ({stated.where})"
-        rows.append([verdict.holds, statement, f"{verdict.effect} {verdict.detail}".strip()])
-    counts = Counter(row[0] for row in rows)
+        statement = f"{stated.statement} ({stated.where})"
+        numbers = " ".join(x for x in (verdict.effect, verdict.detail) if x)
+        if isinstance(stated, Finding):
+            paper = stated.decide_by_paper()
+            numbers = f"{numbers} {verdict.what_it_takes}".strip()
+            if paper is not None:
+                numbers += f" By the paper: {paper.effect}"
+            by_paper = "no numbers printed" if paper is None else paper.holds
+            findings.append([stated.name, verdict.holds, by_paper, statement, numbers])
+            continue
+        if stated.right:
+            statement = f"printed: {stated.statement} Right: {stated.right} ({stated.where})"
+        rows.append([verdict.holds, statement, numbers])
+    heading = ["finding", "by our runs", "by the paper's numbers", "what it says", "numbers"]
+    return [
+        Heading("Findings of the experiments"),
+        Paragraph(JUDGEMENT),
+        Table(heading, findings, _counted(findings, 1, "findings, by our runs")),
+        Heading("Claims that need no training"),
+        Table(["verdict", "claim", "numbers"], rows, _counted(rows, 0, "claims")),
+    ]
+
+
+def _counted(rows: Sequence[Sequence[str]], place: int, what: str) -> str:
+    counts = Counter(row[place] for row in rows)
     summary = ", ".join(f"{count} {holds}" for holds, count in counts.items())
-    table = Table(["verdict", "claim", "numbers"], rows, f"{len(rows)} claims: {summary}")
-    return [Heading("Claims"), Paragraph(JUDGEMENT), table]
+    return f"{len(rows)} {what}: {summary}"
 
 
 def _machine_blocks(results: Results) -> list[PageBlock]:
     runs = results.in_tables()
     done = [run for run in runs if run.error is None]
     failed = [run for run in runs if run.error is not None]
-    hours = sum(run.summary["wall_seconds"] for run in done) / 3600
+    hours = sum(run.seconds for run in done) / 3600
     machines = {
         f"{run.environment['platform']}, {run.environment['cores']} cores, "
         f"torch {run.environment['torch']}, s4d-torch {run.environment['s4d_torch']}"
         for run in done
     }
-    options = f"--scale {results.scale} --seeds {' '.join(map(str, results.seeds))}"
+    made_by = Counter(_origin(run) for run in done)
+    commands = [command for table in results.tables.values() for command in commands_of(table)]
+    options = f"--scale {results.scale}"
     return [
-        Paragraph(f"{len(done)} runs, {hours:.1f} hours of one process in all."),
+        Paragraph(f"{len(done)} runs, {hours:.1f} hours of training by one process in all."),
         *(Paragraph(machine) for machine in sorted(machines)),
+        *(Paragraph(f"{count} runs by {origin}.") for origin, count in made_by.items()),
         *(Paragraph(f"{label(run.config)}: {outcome(run)}") for run in failed),
-        parts.Code("\n".join(f"s4d paper {do} {options}" for do in ("run all", "report"))),
+        parts.Code(
+            "\n".join([*(f"{each} {options}" for each in commands), f"s4d paper report {options}"])
+        ),
     ]
+
+
+def _origin(run: Result) -> str:
+    """Which code made a result, as far as that is known."""
+    commit, code = run.environment.get("commit"), run.environment.get("code")
+    if commit is None:
+        return f"code {code}, no commit"
+    modified = ", MODIFIED" if commit.endswith("-dirty") else ""
+    return f"commit {commit.removesuffix('-dirty')[:12]} (code {code}{modified})"
+
+
+def commands_of(table: TableResults) -> list[str]:
+    """The commands that make exactly the results that a table has."""
+    found: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
+    for task in dict.fromkeys(column.task for column in table.recipe.columns):
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for row, column in table.recipe.cells():
+            runs = table.cells[row][column.name].runs
+            seeds = tuple(seed for seed, run in zip(table.seeds, runs, strict=True) if run)
+            if column.task == task and seeds and row not in by_seeds.get(seeds, ()):
+                by_seeds.setdefault(seeds, []).append(row)
+        for seeds, rows in by_seeds.items():
+            found.setdefault((seeds, tuple(rows)), []).append(task)
+    commands = []
+    for (seeds, these), tasks in found.items():
+        command = ["s4d", "paper", "run", table.recipe.name, "--seeds", *map(str, seeds)]
+        command += ["--tasks", *tasks]
+        if len(these) < len(table.recipe.rows):
+            command += ["--rows", *these]
+        commands.append(shlex.join(command))
+    return commands

@@ -77,7 +77,7 @@ class PathfinderOptions:
 
 @dataclass(frozen=True)
 class PathXOptions(PathfinderOptions):
-    """Images of 128x128 pixels, made here unless you ask for the official ones."""
+    """Images of 128x128 pixels, or 64x64, made here unless you ask for the official ones."""
 
     count: int = 200_000
     """images to make, a tenth each for validation and test (generated); 200000 take a core 13
@@ -88,6 +88,14 @@ class PathXOptions(PathfinderOptions):
     """single dashes that distract, as far as there is room (generated)"""
     continuity: float = 1.6
     """a curve turns by less than 90 degrees / continuity from dash to dash (generated)"""
+    size: int = 128
+    """pixels of a side: 128 is Path-X, 64 a shorter stand-in for it (4096 pixels)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size not in (64, 128):
+            raise ValueError(f"size must be 64 or 128, got {self.size}")
+        self.scenes(self.size)
 
 
 def load_pathfinder(options: PathfinderOptions, folder: DataFolder, size: int = 32) -> Dataset:
@@ -110,8 +118,8 @@ def load_pathfinder(options: PathfinderOptions, folder: DataFolder, size: int = 
 
 
 def load_pathx(options: PathXOptions, folder: DataFolder) -> Dataset:
-    """:func:`load_pathfinder` with 128x128 pixels."""
-    return load_pathfinder(options, folder, size=128)
+    """:func:`load_pathfinder` with 128x128 pixels, or 64x64."""
+    return load_pathfinder(options, folder, size=options.size)
 
 
 def preview(options: PathfinderOptions) -> tuple[PathfinderOptions, tuple[int, int, int]] | None:

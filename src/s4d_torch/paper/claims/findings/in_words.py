@@ -1,0 +1,70 @@
+"""What the paper finds in words: sentences of the appendix without a table."""
+
+from s4d_torch.paper.claims import rules
+from s4d_torch.paper.claims.claim import Finding
+
+FINDINGS = (
+    Finding(
+        "image-dropout",
+        "For the images dropout makes a difference.",
+        "Dropout does seem to make a difference",
+        "appendix B, sCIFAR / LRA Image",
+        table="image-choices",
+        rows=(("as it is", "no dropout"),),
+        rule=rules.Better(),
+    ),
+    Finding(
+        "image-norm-and-width",
+        "For the images the choice of the norm and the width make no significant difference.",
+        "the choice of normalization and increased H do not make a significant difference",
+        "appendix B, sCIFAR / LRA Image",
+        table="image-choices",
+        rows=(("as it is", "batch norm"), ("as it is", "half as wide")),
+        rule=rules.Alike(),
+    ),
+    Finding(
+        "listops-norm",
+        "On ListOps post-norm and pre-norm are close, less than a point apart.",
+        "results are again close (less than 1% difference)",
+        "appendix B, ListOps",
+        table="listops-choices",
+        rows=(("post-norm", "pre-norm"),),
+        rule=rules.Alike(),
+    ),
+    Finding(
+        "listops-small-models",
+        "On ListOps much smaller models are very close.",
+        "results are very close with much smaller models",
+        "appendix B, ListOps",
+        table="listops-choices",
+        rows=(("smaller", "post-norm"),),
+        rule=rules.Competitive(),
+    ),
+    Finding(
+        "tying-is-harmless",
+        "One A and B for all channels does not affect performance much.",
+        "it generally does not affect performance much",
+        "appendix B, training protocol of the ablations",
+        table="tying",
+        rows=(("tied", "untied"),),
+        rule=rules.Alike(),
+    ),
+    Finding(
+        "speech-dt-hypothesis",
+        "A frozen A and B are worse on Speech Commands because dt starts too large for its length.",
+        "We hypothesize that this results from dt being poorly initialized for SC",
+        "section 5.3 (i)",
+        table="speech-dt",
+        rows=(("frozen, dt from 0.0001", "frozen"),),
+        rule=rules.Better(),
+    ),
+    Finding(
+        "better-than-the-original",
+        "S4 with both directions and a gate is better than the original S4.",
+        "S4-LegS 86.09, S4 (original) 80.48",
+        "section 5.3, Table 5",
+        table="original-s4",
+        rows=(("S4-LegS", "S4 (original)"),),
+        rule=rules.Better(),
+    ),
+)

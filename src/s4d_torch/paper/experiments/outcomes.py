@@ -1,0 +1,83 @@
+"""What became of each case of a split, in a few bytes a case: right or wrong, or an error."""
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array, Dataset, Split
+from s4d_torch.training.evaluation import check_outputs, physical, predict
+from s4d_torch.training.run import Run
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """For each case, in the order of its split: bool, right or wrong, or float, the error.
+
+    ``groups`` number what the cases come from (a patient, a speaker), where that is known: cases of
+    one group are right or wrong together.
+    """
+
+    values: Array
+    groups: Array | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        right = self.values.dtype == np.bool_
+        content = np.packbits(self.values) if right else self.values.astype("<f2")
+        described = {
+            "kind": "right" if right else "error",
+            "count": len(self.values),
+            "values": _text(content),
+        }
+        if self.groups is not None:
+            described["groups"] = _text(self.groups.astype("<u2"))
+        return described
+
+    @staticmethod
+    def from_json(described: dict[str, Any]) -> "Outcomes":
+        content, count = b64decode(described["values"], validate=True), int(described["count"])
+        if described["kind"] == "right":
+            values = np.unpackbits(np.frombuffer(content, np.uint8))[:count].astype(bool)
+        else:
+            values = np.frombuffer(content, "<f2").astype(np.float64)
+        groups = None
+        if "groups" in described:
+            groups = np.frombuffer(b64decode(described["groups"], validate=True), "<u2")
+        if len(values) != count or (groups is not None and len(groups) != count):
+            raise ValueError(f"outcomes of {count} cases expected, got {len(values)}")
+        return Outcomes(values, groups)
+
+
+def outcomes(run: Run, dataset: Dataset, split: str) -> Outcomes:
+    """What the best weights of a run make of each case; errors in the unit of the targets."""
+    rows, training = dataset.splits[split], run.config.training
+    options: Any = {"batch_size": training.batch_size, "precision": training.precision}
+    outputs, targets = predict(run.model, dataset, rows, **options)
+    check_outputs(outputs)
+    if dataset.signature.kind == "regression":
+        found, wanted = (physical(x, dataset.signature) for x in (outputs[:, 0], targets))
+        return Outcomes((found - wanted).numpy(), _groups(rows))
+    return Outcomes((outputs.argmax(-1) == targets).numpy(), _groups(rows))
+
+
+def best_constant(dataset: Dataset, split: str) -> float:
+    """The score of one answer to everything, the best by the training split.
+
+    The accuracy of its most frequent class, or the RMSE of its mean.
+    """
+    known, tested = dataset.train.labels(), dataset.splits[split].labels()
+    if dataset.signature.kind == "regression":
+        return float(np.sqrt(np.mean((tested - known.mean()) ** 2)))
+    counts = np.bincount(known.astype(np.int64))
+    return float(np.mean(tested == counts.argmax()))
+
+
+def _groups(split: Split) -> Array | None:
+    if split.groups is None:
+        return None
+    return np.unique(split.groups[split.index], return_inverse=True)[1]
+
+
+def _text(array: Array) -> str:
+    return b64encode(np.ascontiguousarray(array).tobytes()).decode()

@@ -1,0 +1,128 @@
+"""The score of a run as comparisons need it: on a scale of differences, with its cases.
+
+On that scale a score is a number of which more is better and differences mean the same everywhere:
+points of accuracy, and for errors ``-100 log(RMSE)``, of which a difference is, for small ones, so
+many per cent.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from s4d_torch.data.dataset import Array
+from s4d_torch.data.task import TASKS
+from s4d_torch.paper.experiments.outcomes import Outcomes
+from s4d_torch.paper.recipes import Recipe, printed_number
+
+PAPER_SEEDS = 3  # "2 or 3 seeds": the larger number makes the paper's own numbers decide more
+UNLEARNED = 50.0  # per cent: a cross in the paper, of tasks with two classes
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one seed of a row reached in a column.
+
+    ``influence`` (n,) is what each case adds to ``level`` beyond the mean, to first order, with
+    the ``groups`` that cases come in, where both are known. Otherwise ``sampling`` is the standard
+    error that so few cases leave.
+    """
+
+    value: float
+    """in the paper's unit"""
+    level: float
+    """on the scale of differences"""
+    influence: Array | None = None
+    groups: Array | None = None
+    sampling: float = 0.0
+
+    def __sub__(self, other: "Score") -> "Score":
+        """A difference of two scores as a score: what a row loses from one form to another."""
+        both, groups = None, self.groups
+        if _same_cases(self, other):
+            assert self.influence is not None
+            both = self.influence - other.influence
+        sampling = 0.0 if both is not None else math.hypot(alone(self), alone(other))
+        level = self.level - other.level
+        return Score(level, level, both, groups if both is not None else None, sampling)
+
+
+# One score for each seed, by row and column; and that by table.
+TableScores = Mapping[str, Mapping[str, Mapping[int, Score]]]
+Scores = Mapping[str, TableScores]
+
+
+def score_of(value: float, *, accuracy: bool, outcomes: Outcomes | None = None) -> Score:
+    """A score in the paper's unit, per cent or an RMSE, with what became of each case."""
+    level = value if accuracy else -100 * math.log(value)
+    if outcomes is None:
+        return Score(value, level)
+    each = outcomes.values.astype(np.float64)
+    if accuracy:
+        influence = 100 * (each - each.mean())
+    else:
+        squares = each**2
+        influence = -50 * (squares / squares.mean() - 1)  # the derivative of -100 log sqrt(mean)
+    return Score(value, level, influence, outcomes.groups)
+
+
+def score_of_count(value: float, cases: int) -> Score:
+    """An accuracy in per cent of so many cases, of which nothing else is known."""
+    share = (value / 100 * cases + 1) / (cases + 2)  # none of a few is not never
+    return Score(value, value, sampling=100 * math.sqrt(share * (1 - share) / cases))
+
+
+def sampling_error(influence: Array, groups: Array | None) -> float:
+    """The standard error of a mean over cases; cases of one group count as one draw."""
+    if groups is None:
+        return float(influence.std(ddof=1)) / math.sqrt(len(influence))
+    sums = np.bincount(groups, influence - influence.mean())
+    many = max(len(sums), 2)
+    return math.sqrt(float((sums**2).sum()) * many / (many - 1)) / len(influence)
+
+
+def alone(score: Score) -> float:
+    """The standard error of one score from the cases it is measured on."""
+    if score.influence is None:
+        return score.sampling
+    return sampling_error(score.influence, score.groups)
+
+
+def paired_error(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> float:
+    """The standard error, from the cases, of the mean difference over the seeds of both.
+
+    Case by case where both were measured on the same ones: what is hard for both is no difference.
+    """
+    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    if all(_same_cases(a, b) for a, b in pairs) and len({_size(a) for a, _ in pairs}) == 1:
+        each = [a.influence - b.influence for a, b in pairs]  # type: ignore[operator]
+        return sampling_error(np.mean(each, axis=0), pairs[0][0].groups)
+    # the cases of all seeds are the same: more seeds do not make them more
+    return math.hypot(*(max(map(alone, side)) for side in zip(*pairs, strict=True)))
+
+
+def _same_cases(a: Score, b: Score) -> bool:
+    return a.influence is not None and b.influence is not None and _size(a) == _size(b)
+
+
+def _size(score: Score) -> int:
+    return 0 if score.influence is None else len(score.influence)
+
+
+def printed_scores(recipe: Recipe) -> TableScores:
+    """The numbers that the paper prints, as seeds with the same mean and standard deviation.
+
+    One without a deviation is taken as exact.
+    """
+    tasks = {column.name: TASKS[column.task] for column in recipe.columns}
+    found: dict[str, dict[str, dict[int, Score]]] = {}
+    for row, cells in recipe.published.items():
+        for column, cell in cells.items():
+            mean, deviation = printed_number(cell) or (UNLEARNED, None)
+            accuracy = tasks[column].metric == "accuracy"
+            found.setdefault(row, {})[column] = {
+                seed: score_of(mean + (seed - 1) * (deviation or 0.0), accuracy=accuracy)
+                for seed in range(PAPER_SEEDS)
+            }
+    return found
