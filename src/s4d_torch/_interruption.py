@@ -22,10 +22,13 @@ def leave_quietly(number: int, frame: FrameType | None) -> None:
 def is_command() -> bool:
     """Whether this process was started as ``s4d`` or ``python -m s4d_torch``, by its arguments.
 
-    While a package is imported for ``python -m``, the name of the script is not known yet.
+    While a package is imported for ``python -m``, the name of the script is not known yet; the
+    package may also be that of somebody else, who imports this one.
     """
     name = sys.argv[0] if sys.argv else ""
-    return name == "-m" or os.path.basename(name).partition(".")[0] == "s4d"
+    if name == "-m":
+        return any(word.removeprefix("-m") == "s4d_torch" for word in sys.orig_argv)
+    return os.path.basename(name).partition(".")[0] == "s4d"
 
 
 def begin_quietly() -> None:

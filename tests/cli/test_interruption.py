@@ -9,23 +9,30 @@ from pathlib import Path
 
 import pytest
 
-# Python imports this before anything else. It tells when torch is being imported: what comes before
-# is Python's own, and within a few hundredths of a second.
+# Python imports this before anything else. It tells when a module is being imported: of what comes
+# before torch most is Python's own, and within a few hundredths of a second.
 NOTICE = """
-import sys
+import sys, time
 class Notice:
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
+        if name == {module!r}:
             open({file!r}, "w").close()
+            time.sleep({pause})
 sys.meta_path.insert(0, Notice())
 """
 
 
-def interrupted(folder: Path, seconds: float, *arguments: str) -> tuple[int, str]:
-    """The exit code of a command that gets Ctrl-C so long after it began, and what it said."""
+def interrupted(
+    folder: Path, seconds: float, *arguments: str, module: str = "torch", pause: float = 0
+) -> tuple[int, str]:
+    """The exit code of a command that gets Ctrl-C so long after it began, and what it said.
+
+    It begins with the import of ``module``, which can be made to take longer.
+    """
     begun = folder / "begun"
     begun.unlink(missing_ok=True)
-    (folder / "sitecustomize.py").write_text(NOTICE.format(file=str(begun)))
+    notice = NOTICE.format(module=module, file=str(begun), pause=pause)
+    (folder / "sitecustomize.py").write_text(notice)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-m", "s4d_torch", *arguments],
@@ -52,9 +59,28 @@ def test_in_the_first_seconds(seconds: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a single process")
-@pytest.mark.parametrize("command", [["--help"], ["tasks"], ["info", "absent"]], ids=str)
+@pytest.mark.parametrize(
+    "command", [["train", "--help"], ["tasks"], ["info", "absent"], ["runs"], ["methods"]], ids=str
+)
 def test_while_a_command_is_imported(command: list[str], tmp_path: Path) -> None:
     assert interrupted(tmp_path, 0.1, *command) == (130, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a single process")
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (["--help"], "s4d_torch._version"),
+        (["--help"], "rich"),
+        (["--version"], "importlib.metadata"),
+        (["runs", "--help"], "tyro"),
+        (["runs"], "s4d_torch.cli.runs"),
+    ],
+    ids=str,
+)
+def test_before_torch_is_imported(command: list[str], module: str, tmp_path: Path) -> None:
+    """What takes a tenth of a second is held up, so that Ctrl-C comes in its midst."""
+    assert interrupted(tmp_path, 0.0, *command, module=module, pause=20) == (130, "")
 
 
 def test_importing_the_package_changes_no_handler() -> None:

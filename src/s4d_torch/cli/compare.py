@@ -8,15 +8,10 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from s4d_torch.cli.common.display import as_json, plain_table, say
-from s4d_torch.cli.common.options import Switch, shown
+from s4d_torch._progress import say
+from s4d_torch.cli.common.console import as_json, plain_table
+from s4d_torch.cli.common.flags import Switch, shown
 from s4d_torch.cli.common.parsing import UsageError
-from s4d_torch.training.reports.compare import (
-    differing_options,
-    draw_curves,
-    read_runs,
-    shown_score,
-)
 
 PICTURES = (".svg", ".png", ".pdf")
 
@@ -42,6 +37,14 @@ class Compare:
             raise UsageError(
                 f"--out {self.out}: expected a file that ends in {', '.join(PICTURES)}"
             )
+        # here, as help and mistakes need not wait for torch
+        from s4d_torch.training.reports.compare import (
+            differing_options,
+            draw_curves,
+            read_runs,
+            shown_score,
+        )
+
         records = read_runs([folder.expanduser() for folder in self.runs])
         options = differing_options(records)
         if self.out is not None:

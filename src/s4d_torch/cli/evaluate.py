@@ -13,7 +13,7 @@ from rich.table import Table
 from s4d_torch._progress import note, progress
 from s4d_torch.cli.common import options
 from s4d_torch.cli.common.display import as_json, plain_table, say
-from s4d_torch.cli.common.options import DataDir, Device, RunPath, Switch, shown
+from s4d_torch.cli.common.flags import DataDir, Device, RunPath, Switch, shown
 from s4d_torch.cli.common.parsing import parse, take_positional, value_of
 from s4d_torch.data import Dataset
 from s4d_torch.data.tasks.symbols import counted_bits

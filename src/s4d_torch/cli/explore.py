@@ -8,12 +8,9 @@ import tyro
 from rich.console import Console
 
 from s4d_torch._files import write_atomically
-from s4d_torch._progress import visible
-from s4d_torch.cli.common.display import say
-from s4d_torch.cli.common.options import Switch, shown
+from s4d_torch._progress import say, visible
+from s4d_torch.cli.common.flags import Switch, shown
 from s4d_torch.cli.common.parsing import UsageError, misuse
-from s4d_torch.explore.interactive import as_strict_json, describe_run, explore_page
-from s4d_torch.training import Run
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,10 @@ class Explore:
     def run(self, console: Console) -> None:
         if self.json and self.run_folder is None:
             raise UsageError("--json writes the parameters of a run; name it with --run RUN")
+        # here, as help and mistakes need not wait for torch
+        from s4d_torch.explore.interactive import as_strict_json, describe_run, explore_page
+        from s4d_torch.training import Run
+
         run = None if self.run_folder is None else Run.load(self.run_folder)
         with misuse():
             found = None if run is None else describe_run(run)

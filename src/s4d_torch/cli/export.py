@@ -12,7 +12,8 @@ from rich.console import Console
 from s4d_torch._progress import note
 from s4d_torch._registry import unknown
 from s4d_torch.cli.common.display import as_json, say
-from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
+from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
+from s4d_torch.cli.common.options import check_options, data_folder
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data import Dataset, Signature
 from s4d_torch.deploy.export.exporter import TOLERANCE, Exported, export_model

@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 
 from s4d_torch.cli.common.display import as_json, say
-from s4d_torch.cli.common.options import DataDir, RunPath, Switch, check_options, data_folder, shown
+from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
+from s4d_torch.cli.common.options import check_options, data_folder
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.user_files import as_text, check_format, read_symbols, write_symbols

@@ -11,7 +11,7 @@ from rich.console import Console
 from s4d_torch.cli.common import options
 from s4d_torch.cli.common.data_summary import show_summary
 from s4d_torch.cli.common.display import amount, as_json, plain_table, say
-from s4d_torch.cli.common.options import DataDir, RunPath, Switch, shown
+from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, parse, take_positional
 from s4d_torch.data import TASKS
 from s4d_torch.explore.timescales import QUANTILES, Layers, layer_timescales, save_timescales

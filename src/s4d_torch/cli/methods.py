@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from s4d_torch.cli.common.display import plain_table
-from s4d_torch.nn.method import METHODS, STRUCTURES
-from s4d_torch.ssm.constraint import CONSTRAINTS
-from s4d_torch.ssm.discretization import DISCRETIZATIONS
-from s4d_torch.ssm.hippo import HIPPO
-from s4d_torch.ssm.initialization import INITIALIZATIONS
-from s4d_torch.ssm.state_space import KERNELS
+from s4d_torch.cli.common.console import plain_table
 
 COLUMNS = ("structure", "kernel", "discretization", "constraint", "train_B", "init")
 
@@ -26,6 +20,8 @@ class Methods:
 
 def methods_table() -> Table:
     """Table 1: one row for each registered method."""
+    from s4d_torch.nn.method import METHODS  # here, as help and mistakes need not wait for torch
+
     title = "Methods (Table 1 of the paper)"
     table = plain_table("method", *COLUMNS, title=title, title_style="bold")
     for name, method in METHODS.items():
@@ -35,6 +31,13 @@ def methods_table() -> Table:
 
 def choices_table() -> Table:
     """Each choice by its name, and what it goes together with."""
+    from s4d_torch.nn.method import STRUCTURES
+    from s4d_torch.ssm.constraint import CONSTRAINTS
+    from s4d_torch.ssm.discretization import DISCRETIZATIONS
+    from s4d_torch.ssm.hippo import HIPPO
+    from s4d_torch.ssm.initialization import INITIALIZATIONS
+    from s4d_torch.ssm.state_space import KERNELS
+
     table = plain_table("choice", "values", "goes with", title="Choices", title_style="bold")
     table.add_row("structure", ", ".join(STRUCTURES), "")
     for name, rule in KERNELS.items():

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from s4d_torch._progress import Meter, note, progress
 from s4d_torch.cli.common.display import as_json, say
-from s4d_torch.cli.common.options import Device, RunPath, Switch, check_options, shown
+from s4d_torch.cli.common.flags import Device, RunPath, Switch, shown
+from s4d_torch.cli.common.options import check_options
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data import TASKS
 from s4d_torch.data.user_files import Item, files_below, read_items

@@ -8,16 +8,15 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from s4d_torch.cli.common.display import as_json, plain_table, say
-from s4d_torch.cli.common.options import Switch
-from s4d_torch.training.reports.compare import shown_score
-from s4d_torch.training.reports.describe import plural
-from s4d_torch.training.saved.listing import SORTS, RunRecord, list_runs
+from s4d_torch._progress import say
+from s4d_torch.cli.common.console import as_json, plain_table
+from s4d_torch.cli.common.flags import Switch
 
 if TYPE_CHECKING:
-    Sort = str
-else:
-    Sort = Literal[SORTS]
+    from s4d_torch.training.saved.listing import RunRecord
+
+# those of training.saved.listing, which torch would have to be loaded for
+Sort = Literal["when", "folder", "test", "parameters", "status"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,10 @@ class Runs:
     """print a JSON object for each run"""
 
     def run(self, console: Console) -> None:
+        # here, as help and mistakes need not wait for torch
+        from s4d_torch.training.reports.describe import plural
+        from s4d_torch.training.saved.listing import list_runs
+
         found = list_runs(self.folder.expanduser(), self.sort)
         if self.json:
             for record in found:
@@ -55,7 +58,9 @@ class Runs:
                 say(console, f"{record.folder} is damaged: {record.problem}")
 
 
-def _cells(record: RunRecord, root: Path) -> list[str]:
+def _cells(record: "RunRecord", root: Path) -> list[str]:
+    from s4d_torch.training.reports.compare import shown_score
+
     name = record.folder.relative_to(root)
     when = f"{record.when:%Y-%m-%d %H:%M}"
     if record.status == "damaged":

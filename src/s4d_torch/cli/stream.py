@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from s4d_torch.cli.common.display import as_json, say
-from s4d_torch.cli.common.options import RunPath, Switch, check_options, shown
+from s4d_torch.cli.common.flags import RunPath, Switch, shown
+from s4d_torch.cli.common.options import check_options
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.cli.predict import load_predictor
 from s4d_torch.deploy.inference import describe_rate, relative_rate, runner_up

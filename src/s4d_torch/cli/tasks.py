@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from s4d_torch.cli.common.display import plain_table, say
-from s4d_torch.cli.common.options import DataDir, data_folder
+from s4d_torch.cli.common.flags import DataDir
+from s4d_torch.cli.common.options import data_folder
 from s4d_torch.cli.common.parsing import explanations, misuse
 from s4d_torch.data import TASKS, DataFolder, Hyperparameters, Source, Task
 from s4d_torch.training.config import PRESETS

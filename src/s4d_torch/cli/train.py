@@ -15,7 +15,7 @@ from s4d_torch._progress import note
 from s4d_torch.cli.common import display, options, parsing, starting_config
 from s4d_torch.cli.common.data_summary import short_lines, show_summary
 from s4d_torch.cli.common.display import amount, as_json, plain_table, say
-from s4d_torch.cli.common.options import DataDir, Device, Switch, shown
+from s4d_torch.cli.common.flags import DataDir, Device, Switch, shown
 from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process, misuse
 from s4d_torch.cli.tasks import tasks_list
 from s4d_torch.data import TASKS, DataFolder, Dataset, Source

@@ -1,54 +1,26 @@
 """What a run shows of itself: live bars in a terminal, plain lines elsewhere, or JSON."""
 
-import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich import box, progress
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
+from rich import progress
+from rich.console import Console
 
 from s4d_torch._progress import amount, clock, say, visible
+from s4d_torch.cli.common.console import VisibleConsole, as_json, plain_table
 from s4d_torch.training.config import Config, flat_options
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reports.intervals import show_score
 from s4d_torch.training.reports.reporter import Progress, Reporter
-from s4d_torch.training.saved.run_folder import finite
 
 __all__ = ["Final", "Json", "Lines", "Live", "TensorBoard", "VisibleConsole"]
 __all__ += ["amount", "as_json", "plain_table", "say"]
 
 QUIET_SECONDS = 30.0  # in a long epoch, before another plain line
-
-
-class VisibleConsole(Console):
-    """A console on which labels and names of files do nothing but be read."""
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)  # before it is measured
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else visible(text), style, control)
-
-
-def as_json(content: Mapping[str, Any]) -> str:
-    """One line of JSON; what is no finite number is null."""
-    return json.dumps(finite(content), default=str)
-
-
-def plain_table(*columns: str, **options: Any) -> Table:
-    """Without vertical lines, for 80 columns, its title on the left; ``options`` are rich's."""
-    usual = {"box": box.SIMPLE, "padding": (0, 1, 0, 0), "title_justify": "left"}
-    return Table(*columns, **{**usual, **options})
 
 
 class Final(Reporter):

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
@@ -14,21 +13,6 @@ from s4d_torch.data.summary import DataSummary, summarize
 from s4d_torch.training import Config
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.run import load_dataset
-
-
-def shown(metavar: str, default: str) -> Any:
-    """How the help shows an option whose default is None."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
-
-
-Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""An option that is off unless its flag is there."""
-RunPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-"""The folder of a run."""
-Device = Annotated[str, tyro.conf.arg(metavar="NAME")]
-"""The name of a device, or auto."""
-DataDir = Annotated[Path | None, shown("FOLDER", "$S4D_TORCH_DATA, or a cache")]
-"""The folder of all data."""
 
 
 def data_folder(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-import tyro
+from s4d_torch._registry import unknown
 
 T = TypeVar("T")
 
@@ -55,6 +55,9 @@ def take_positional(arguments: Sequence[str], command: type[Any]) -> tuple[str |
             what = dataclasses.fields(command)[0].name.upper()
             usage = f"s4d {command.__name__.lower()} {what} {argument} ..."
             raise UsageError(f"name the {what} before {argument}: {usage}")
+        if name.removeprefix("no_") not in (*kinds, "help", "h"):
+            own = [f"--{each.replace('_', '-')}" for each in list(kinds)[1:] if each != "config"]
+            raise UsageError(unknown("option", argument.partition("=")[0], own))
         is_value = not equals and kinds.get(name, bool) is not bool
     return None, list(arguments)
 
@@ -83,6 +86,8 @@ def parse(
     ``subject``, which decides the parts, is the command's first field, and no more among its
     arguments. Ends in ``SystemExit`` after ``--help``, and after misuse that is explained.
     """
+    import tyro  # not above: this module is also that of errors, for what needs no parser
+
     own = dataclasses.fields(command)  # type: ignore[arg-type]
     hidden = Annotated[str, tyro.conf.Suppress, tyro.conf.Fixed]
     fields: list[tuple[str, Any, Any]] = [(own[0].name, hidden, dataclasses.field(default=subject))]
