@@ -66,6 +66,7 @@ MODULES = {
         "ssm",
         "batch",
         "activation",
+        "fused",
         "norm",
         "pretrained",
         "layer",

@@ -18,6 +18,8 @@ from typing import Any
 
 from common import ROOT, Figures
 
+from s4d_torch.training.saved.run_folder import environment
+
 PARTS = ("archives", "threads", "corruption", "fuzz", "workers", "kills")
 QUICK = 20  # times fewer cases
 
@@ -32,7 +34,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/campaign.json")
     given = parser.parse_args()
     known = json.loads(given.out.read_text()) if given.out.exists() else {"parts": {}}
-    failed = 0
+    failed, commit = 0, environment()["commit"]
     for name in given.only:
         part = import_module(name)
         count = given.count or max(1, part.COUNT // (QUICK if given.quick else 1))
@@ -41,7 +43,7 @@ def main() -> int:
         figures: Figures = part.run(count, given.seed, given.workers)
         figures.seconds = time.monotonic() - began
         failed += len(figures.failures)
-        known["parts"][name] = {"seed": given.seed, **figures.to_json()}
+        known["parts"][name] = {"seed": given.seed, "commit": commit, **figures.to_json()}
         known["machine"] = f"{platform.platform()}, {os.cpu_count()} cores"
         known["date"] = time.strftime("%Y-%m-%d")
         given.out.parent.mkdir(parents=True, exist_ok=True)

@@ -5,30 +5,33 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from s4d_torch._interruption import begin_quietly, is_command
+
 # OpenMP reads this once, when torch is loaded: threads that spin while they wait make every call
 # many times slower on a machine that others use too.
 if "torch" not in sys.modules:
-    from s4d_torch._interruption import begin_quietly
-
     begin_quietly()  # torch takes seconds
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from s4d_torch._version import __version__
-from s4d_torch.nn import (
-    DSS,
-    METHODS,
-    S4,
-    S4D,
-    SSM,
-    Block,
-    CompiledStep,
-    Layer,
-    Method,
-    ModelState,
-    OutputOnly,
-    SequenceModel,
-    parameter_groups,
-)
+
+# A command imports what it needs, and `s4d --help` no torch at all.
+if TYPE_CHECKING or not is_command():
+    from s4d_torch.nn import (
+        DSS,
+        METHODS,
+        S4,
+        S4D,
+        SSM,
+        Block,
+        CompiledStep,
+        Layer,
+        Method,
+        ModelState,
+        OutputOnly,
+        SequenceModel,
+        parameter_groups,
+    )
 
 if TYPE_CHECKING:
     from s4d_torch.deploy import Stream, Streams, export_model, from_official, from_official_model
@@ -37,15 +40,28 @@ if TYPE_CHECKING:
 
 # what is imported when it is first asked for
 _LATER = {
+    "Block": "s4d_torch.nn",
+    "CompiledStep": "s4d_torch.nn",
+    "DSS": "s4d_torch.nn",
+    "Layer": "s4d_torch.nn",
+    "METHODS": "s4d_torch.nn",
+    "Method": "s4d_torch.nn",
+    "ModelState": "s4d_torch.nn",
+    "OutputOnly": "s4d_torch.nn",
     "Run": "s4d_torch.training",
+    "S4": "s4d_torch.nn",
+    "S4D": "s4d_torch.nn",
     "S4DClassifier": "s4d_torch.estimators",
     "S4DRegressor": "s4d_torch.estimators",
+    "SSM": "s4d_torch.nn",
+    "SequenceModel": "s4d_torch.nn",
     "Stream": "s4d_torch.deploy",
     "Streams": "s4d_torch.deploy",
     "export_model": "s4d_torch.deploy",
     "from_official": "s4d_torch.deploy",
     "from_official_model": "s4d_torch.deploy",
     "load_run": "s4d_torch.training",
+    "parameter_groups": "s4d_torch.nn",
 }
 
 

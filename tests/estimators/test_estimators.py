@@ -213,7 +213,9 @@ def test_threads_are_those_asked_for_and_given_back(monkeypatch: pytest.MonkeyPa
     before = torch.get_num_threads()
     X, y = waves(12, 10)
     S4DClassifier(**{**TINY, "epochs": 1, "n_jobs": 2}).fit(X, y)
-    assert seen == [2, before]
+    # the optimiser of a small model takes one, and gives the others back, after each step
+    assert (seen[0], seen[-1]) == (2, before)
+    assert set(seen[1:-1]) <= {1, 2}
     assert torch.get_num_threads() == before
     with pytest.raises(ValueError, match="n_jobs is 0"):
         S4DClassifier(**{**TINY, "n_jobs": 0}).fit(X, y)

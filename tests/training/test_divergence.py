@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.optim import AdamW
 
 from s4d_torch.data.dataset import Signature
 from s4d_torch.nn.pretrained import Pretrained
@@ -24,6 +23,7 @@ from s4d_torch.training import (
 )
 from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
+from s4d_torch.training.optimizer import FusedAdamW
 from training_job import small_config, small_data
 
 
@@ -63,7 +63,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
 ) -> None:
     """The last step of all has no next one to notice what it did to the weights."""
 
-    class Poisoner(AdamW):
+    class Poisoner(FusedAdamW):
         steps = 0
 
         def step(self, closure: Any = None) -> Any:
@@ -72,7 +72,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
             if self.steps == 3:
                 self.param_groups[0]["params"][0].data.fill_(math.nan)
 
-    monkeypatch.setattr(optimizer, "AdamW", Poisoner)
+    monkeypatch.setattr(optimizer, "FusedAdamW", Poisoner)
     config = small_config(training={"epochs": 3, "batch_size": 40})
     with pytest.raises(DivergenceError, match=r"^step 3: .* is not finite any more. The .*step 2"):
         train_on(small_data(), config, out=tmp_path, device="cpu")

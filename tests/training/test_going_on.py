@@ -139,8 +139,8 @@ def test_a_config_of_before_is_written_as_it_was() -> None:
 def test_a_loss_that_still_falls_is_told() -> None:
     def rows(train: list[float], validation: list[float] | None = None) -> list[dict[str, float]]:
         judged = validation or train
-        pairs = zip(train, judged, strict=True)
-        return [{"train_loss": x, "validation_loss": y} for x, y in pairs]
+        pairs = enumerate(zip(train, judged, strict=True), 1)
+        return [{"epoch": n, "train_loss": x, "validation_loss": y} for n, (x, y) in pairs]
 
     line = [1.0 - 0.04 * i for i in range(20)]
     assert falling(line) == pytest.approx(0.2)
@@ -151,6 +151,22 @@ def test_a_loss_that_still_falls_is_told() -> None:
     assert advice(rows([1.0, *(0.05 / (i + 1) for i in range(19))])) is None  # by little
     rising = advice(rows(line, [0.7 + 0.04 * i for i in range(20)]))
     assert "more epochs may not help" in str(rising)
+
+
+def test_many_short_epochs_are_not_all_evaluated(tmp_path: Path) -> None:
+    """As with data of one batch: evaluation would take longer than training."""
+    data = small_data(sizes=(5, 4, 4))
+    config = config_of(203)
+    run = train_on(data, config, out=tmp_path / "whole", device="cpu")
+    epochs = [int(row["epoch"]) for row in run.rows]
+    assert epochs == [*range(2, 203, 2), 203]
+    assert run.summary["best_epoch"] in epochs
+    with pytest.raises(KeyboardInterrupt):
+        train_on(data, config, out=tmp_path / "parts", reporter=Told(stop_after=104))
+    again = train_on(data, config, out=tmp_path / "parts", device="cpu")
+    metrics = [(tmp_path / name / "metrics.csv").read_text() for name in ("whole", "parts")]
+    assert metrics[0] == metrics[1]
+    assert again.summary["test"] == run.summary["test"]
 
 
 def test_a_run_that_ends_too_early_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Copies whose gradients are averaged (DDP), or shards (FSDP2), under ``torchrun``.
 """
 
+import ctypes
 import inspect
 import os
 import signal
@@ -17,12 +18,11 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from s4d_torch._interruption import Stop, interruptions
-from s4d_torch.nn.norm import SequenceBatchNorm
+from s4d_torch.nn.norm import SequenceBatchNorm, SequenceNorm
 from s4d_torch.nn.ssm import SSM
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=10)  # without a word from another process, before giving up
-_ENDED: list[Any] = []  # the group of the last run
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,18 @@ def process_group(device: torch.device) -> Iterator[Processes]:
     try:
         yield Processes(distributed.get_rank(), count)
     finally:
-        # A model that is still about holds on to the group. Were it the last to do so, its end
-        # would wait, with Python's lock in its hands, for a thread that waits for that lock.
-        _ENDED[:] = [distributed.group.WORLD]
+        _keep_for_ever(distributed.group.WORLD)
         distributed.destroy_process_group()
+
+
+def _keep_for_ever(group: object) -> None:
+    """Never let a process group be freed: the system does that at the end of the process.
+
+    A model that is still about holds on to it. Were the model the last to do so, the group's end
+    would wait, with Python's lock in its hands, for a thread that waits for that lock; and freed
+    while Python itself ends, it aborts the process, one time in twenty.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def local_device(name: str) -> torch.device:
@@ -166,6 +174,8 @@ def distribute(
         for module in model.modules():
             if isinstance(module, SSM) and device.type == "cpu":
                 _compute_with_copies(module)
+            elif isinstance(module, SequenceNorm):
+                module.in_one_pass = False  # the compiled one reads weights through numpy too
         for block in getattr(model, "blocks", ()):
             fully_shard(block)
         fully_shard(model)

@@ -21,6 +21,7 @@ from s4d_torch.training.build import build_model
 from s4d_torch.training.config import Config
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.evaluation import predict
+from s4d_torch.training.loop import evaluation_interval
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reports.describe import (
     count_parameters,
@@ -76,7 +77,8 @@ def estimate_cost(config: Config, folder: DataFolder, device: str = "auto") -> d
     order = Order(len(dataset.train), training.batch_size, config.optimizer.accumulate, 0)
     shape = describe_signature(dataset.signature)
     epochs = training.epochs_for(order.steps)
-    epoch = None if missing else order.steps * step + _validation(config, dataset, model, where)
+    validation = _validation(config, dataset, model, where) / evaluation_interval(epochs)
+    epoch = None if missing else order.steps * step + validation
     return {
         "task": config.task,
         "config": config.to_json(),

@@ -30,6 +30,7 @@ from s4d_torch.training.saved.checkpoint import Checkpoint
 from s4d_torch.training.saved.store import MemoryStore
 
 PATIENCE = 20  # bad batches in a row that are skipped, if they are, before giving up
+MOST_EVALUATIONS = 200  # of one run: an epoch of small data is a step or two, and soon over
 
 
 @dataclass
@@ -86,6 +87,7 @@ class Trainer:
         )
         self.epochs = training.epochs_for(self.order.steps)
         self.steps = self.epochs * self.order.steps
+        self.steps_between_evaluations = self.order.steps * evaluation_interval(self.epochs)
         self.optimizer = Optimizer(self.model, config.optimizer, self.steps)
         self.metric_name = config.metric(dataset.signature.kind)
         self.metric = METRICS[self.metric_name]
@@ -111,7 +113,7 @@ class Trainer:
                         began = time.perf_counter()
                         self._step(parts, count)
                         state.step += 1
-                        if state.step % self.order.steps == 0:
+                        if self._evaluation_is_due():
                             self._end_epoch(epoch)
                         state.seconds += time.perf_counter() - began
                         self._save(stop.asked)
@@ -185,6 +187,10 @@ class Trainer:
             precision = self.config.training.precision
             return call(model, batch, precision=precision, rate=self.rate), batch.targets
 
+    def _evaluation_is_due(self) -> bool:
+        step = self.state.step
+        return step % self.steps_between_evaluations == 0 or step == self.steps
+
     def _end_epoch(self, epoch: int) -> None:
         state, training = self.state, self.config.training
         evaluated = self.model if self.average is None else self.average.model
@@ -237,10 +243,10 @@ class Trainer:
         return self.processes.from_first(found)  # decisions follow from it
 
     def _save(self, asked_to_stop: bool) -> None:
-        """A checkpoint at the end of an epoch, when time is up, and before the run stops."""
+        """A checkpoint after each evaluation, when time is up, and before the run stops."""
         state = self.state
         stop, due = self.processes.any(asked_to_stop, self.store.is_due())
-        if stop or due or state.step % self.order.steps == 0:
+        if stop or due or self._evaluation_is_due():
             self.store.save(self._checkpoint())
         if stop and not state.finished:
             self.processes.wait()  # until the checkpoint is written
@@ -307,6 +313,11 @@ class Trainer:
                 score=state.score,
             )
         )
+
+
+def evaluation_interval(epochs: int) -> int:
+    """Epochs from one evaluation to the next."""
+    return math.ceil(epochs / MOST_EVALUATIONS)
 
 
 def _mix(seed: int, step: int, rank: int) -> int:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-FEWEST = 4  # epochs, to tell a trend
+FEWEST = 4  # rows, to tell a trend
 NOTABLE = 0.02  # of the loss of the first epoch
 
 
 def falling(losses: Sequence[float]) -> float:
-    """How much lower the last quarter of the epochs is than the quarter before, on average.
+    """How much lower the last quarter of a run is than the quarter before, on average.
 
     In units of the first epoch's loss. Quarters, as towards the end of a schedule the learning
     rate goes to zero and any loss is flat.
@@ -37,4 +37,4 @@ def advice(rows: Sequence[Mapping[str, Any]], folder: object | None = None) -> s
     if falling(validation) < -NOTABLE:
         return f"{said}; the validation loss was rising, so more epochs may not help"
     there = "" if folder is None else f" --out {folder}"
-    return f"{said}; the same command with{there} --epochs {2 * len(train)} trains on"
+    return f"{said}; the same command with{there} --epochs {2 * int(rows[-1]['epoch'])} trains on"

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -253,6 +255,7 @@ def environment() -> dict[str, Any]:
         "command": sys.argv,
         "s4d_torch": __version__,
         "commit": _commit(),
+        "code": _code(),
         "python": platform.python_version(),
         **{name: _version(name) for name in packages},
         "platform": platform.platform(),
@@ -280,6 +283,15 @@ def _commit() -> str | None:
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+@cache
+def _code() -> str:
+    """A digest of the package's source, which tells apart what a commit does not."""
+    root, digest = Path(__file__).parents[2], sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _csv_text(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:
