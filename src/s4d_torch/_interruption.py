@@ -14,6 +14,19 @@ class Interrupted(KeyboardInterrupt):
     """Work that was stopped by its user after saving; the message says how to go on."""
 
 
+class CtrlC(KeyboardInterrupt):
+    """A ``KeyboardInterrupt`` that can be caught for good.
+
+    Python notes one of its own that leaves an ``exec`` of source, as those of dataclasses and numba
+    are, and lets SIGINT end the process after all, whoever caught it meanwhile.
+    """
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A handler that breaks off what a command is doing."""
+    raise CtrlC
+
+
 def leave_quietly(number: int, frame: FrameType | None) -> None:
     """A handler for a command that has not begun: there is nothing to save, and nothing to say."""
     os._exit(130)
@@ -42,7 +55,7 @@ def begin_quietly() -> None:
 def command_begins() -> None:
     """From here on Ctrl-C is a ``KeyboardInterrupt`` again."""
     if signal.getsignal(signal.SIGINT) is leave_quietly:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 class Stop:
@@ -57,7 +70,7 @@ class Stop:
         again = self.asked and number == signal.SIGINT
         self.asked = True
         if self._waiting or (again and self._insist):
-            raise KeyboardInterrupt
+            raise CtrlC
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -65,7 +78,7 @@ class Stop:
         self._waiting = True
         try:
             if self.asked:
-                raise KeyboardInterrupt
+                raise CtrlC
             yield
         finally:
             self._waiting = False

@@ -17,7 +17,7 @@ class Notice:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
             open({file!r}, "w").close()
-            time.sleep({pause})
+            exec("time.sleep({pause})")  # source, as that of dataclasses and numba is
 sys.meta_path.insert(0, Notice())
 """
 
@@ -81,6 +81,15 @@ def test_while_a_command_is_imported(command: list[str], tmp_path: Path) -> None
 def test_before_torch_is_imported(command: list[str], module: str, tmp_path: Path) -> None:
     """What takes a tenth of a second is held up, so that Ctrl-C comes in its midst."""
     assert interrupted(tmp_path, 0.0, *command, module=module, pause=20) == (130, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a single process")
+def test_within_source_that_is_executed(tmp_path: Path) -> None:
+    """Python would end the process by the signal, though the interrupt has been caught."""
+    train = ("train", "digits", "--epochs", "1000")
+    code, said = interrupted(tmp_path, 0.2, *train, module="filelock", pause=20)
+    assert "Traceback" not in said
+    assert code == 130, said
 
 
 def test_importing_the_package_changes_no_handler() -> None:
