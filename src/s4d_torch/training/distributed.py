@@ -7,10 +7,12 @@ import ctypes
 import inspect
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -23,6 +25,7 @@ from s4d_torch.nn.ssm import SSM
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=10)  # without a word from another process, before giving up
+GLOO_PATIENCE = 2.0  # seconds for its threads to come to rest in the end
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ def process_group(device: torch.device) -> Iterator[Processes]:
     finally:
         _keep_for_ever(distributed.group.WORLD)
         distributed.destroy_process_group()
+        _wait_for_gloo()
 
 
 def _keep_for_ever(group: object) -> None:
@@ -147,6 +151,39 @@ def _keep_for_ever(group: object) -> None:
     while Python itself ends, it aborts the process, one time in twenty.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def _wait_for_gloo() -> None:
+    """Wait until the threads of gloo sleep.
+
+    The last collective is over when its result is there. Its thread has yet to let go of the
+    tensors, for which it asks for Python's lock: on a busy machine that may be when Python ends,
+    and would end the process by an abort.
+    """
+    threads = _gloo_threads()
+    looks = 0  # in a row that saw all of them asleep; one that waits for the lock seems to be
+    end = time.monotonic() + GLOO_PATIENCE
+    while looks < 3 and time.monotonic() < end:
+        time.sleep(0.002)  # without the lock
+        looks = 0 if any(map(_is_running, threads)) else looks + 1
+
+
+def _gloo_threads() -> list[Path]:
+    """What the system tells of them; on Linux alone."""
+    names = Path("/proc/self/task").glob("*/comm")
+    return [name.parent for name in names if _read(name).strip() == "pt_gloo_runloop"]
+
+
+def _is_running(thread: Path) -> bool:
+    state = _read(thread / "stat").rpartition(")")[2].split()  # the name of a thread is in brackets
+    return bool(state) and state[0] != "S"
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # a thread that has ended
+        return ""
 
 
 def local_device(name: str) -> torch.device:

@@ -15,6 +15,7 @@ from typing import Any
 
 from numba import njit
 from numba.core import caching
+from numba.core import config as numba_config
 
 LOG = logging.getLogger("s4d_torch")
 REMEDY = "compiled anew; free or repair that folder, or set NUMBA_CACHE_DIR to another one"
@@ -26,6 +27,7 @@ _said = False
 _announced: float | None = None  # when
 
 FunctionCache: Any = caching.FunctionCache  # numba has no types
+config: Any = numba_config
 IndexDataCacheFile: Any = caching.IndexDataCacheFile
 
 
@@ -86,7 +88,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Numba knows when the file of a function changes, not when one that it calls into does."""
-        return *super()._index_key(sig, codegen), code_digest(self._py_func)
+        checked = bool(config.BOUNDSCHECK)
+        return *super()._index_key(sig, codegen), code_digest(self._py_func), checked
 
     def load_overload(self, *given: Any) -> Any:
         found = self._load(*given)

@@ -7,7 +7,8 @@ to what a compiler finds out about the loop. Four vectors that follow one anothe
 ``load_four``, ``store_four``, ``dot``, ``add_products``, ``add_pairs``, ``add_rows``.
 
 All are intrinsics, which cost the compiler next to nothing; a function of numba's own takes it a
-tenth of a second and more.
+tenth of a second and more. Places are not checked, unless NUMBA_BOUNDSCHECK=1 asks for it, as it
+does for indices of arrays: then one outside of its array is an ``IndexError``.
 """
 
 import operator
@@ -16,6 +17,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import extending
+from numba.core import cgutils as numba_cgutils
+from numba.core import config as numba_config
 from numba.core import types as numba_types
 from numba.core.typing import templates as numba_templates
 
@@ -23,6 +26,8 @@ from s4d_torch.ssm.compiled.runtime import LANES
 
 types: Any = numba_types  # whose own annotations have gaps
 templates: Any = numba_templates
+cgutils: Any = numba_cgutils
+config: Any = numba_config
 models: Any = extending.models
 register_model: Any = extending.register_model
 lower_builtin: Any = extending.lower_builtin
@@ -50,11 +55,21 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, ir.VectorType(element, LANES))
 
 
-def _pointer(context: Any, builder: Any, kind: Any, args: Any, to: Any) -> Any:
+def _data(context: Any, builder: Any, kind: Any, array: Any, place: Any, count: int) -> Any:
+    """A pointer to a flat place of an array, where ``count`` numbers are to be read or written."""
+    found = context.make_array(kind)(context, builder, array)
+    if config.BOUNDSCHECK:
+        last = builder.add(place, _int(count - 1))
+        for each in (place, last):
+            cgutils.do_boundscheck(context, builder, each, found.nitems, 0)
+    return builder.gep(found.data, [place])
+
+
+def _pointer(context: Any, builder: Any, kind: Any, args: Any, to: Any, vectors: int = 1) -> Any:
     """Where an array and a place in it, the first of ``args``, lead: a pointer to vectors."""
-    array, place = args[:2]
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [place]), to.as_pointer())
+    return builder.bitcast(
+        _data(context, builder, kind, *args[:2], vectors * LANES), to.as_pointer()
+    )
 
 
 def _int(number: int) -> Any:
@@ -95,8 +110,7 @@ def load_one(typing: Any, array: Any, place: Any) -> Any:
     vector = Vector(array.dtype)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        data = context.make_array(array)(context, builder, args[0]).data
-        return spread(builder, builder.load(builder.gep(data, [args[1]])))
+        return spread(builder, builder.load(_data(context, builder, array, *args, 1)))
 
     return vector(array, types.intp), generate
 
@@ -107,7 +121,7 @@ def load_four(typing: Any, array: Any, place: Any) -> Any:
     vector = Vector(array.dtype)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        first = _pointer(context, builder, array, args, context.get_value_type(vector))
+        first = _pointer(context, builder, array, args, context.get_value_type(vector), 4)
         pointers = [builder.gep(first, [_int(j)]) for j in range(4)]
         found = [builder.load(pointer, align=_bytes(array)) for pointer in pointers]
         return context.make_tuple(builder, sig.return_type, found)
@@ -121,7 +135,7 @@ def store_four(typing: Any, array: Any, place: Any, vectors: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         kind = context.get_value_type(vectors.dtype)
-        first = _pointer(context, builder, array, args, kind)
+        first = _pointer(context, builder, array, args, kind, 4)
         for j, each in enumerate(_unpacked(builder, args[2], 4)):
             pointer = builder.gep(first, [_int(j)])
             builder.store(each, pointer, align=_bytes(array))
@@ -177,7 +191,7 @@ def add_rows(typing: Any, sums: Any, rows: Any, array: Any, place: Any) -> Any:
     """``sums_j + rows_j x_j`` for four vectors and the four numbers x from a flat place on."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        first = builder.gep(context.make_array(array)(context, builder, args[2]).data, [args[3]])
+        first = _data(context, builder, array, *args[2:], 4)
         found = _unpacked(builder, args[0], 4)
         for j, row in enumerate(_unpacked(builder, args[1], 4)):
             x = spread(builder, builder.load(builder.gep(first, [_int(j)])))
@@ -232,8 +246,8 @@ def add_wide(typing: Any, array: Any, place: Any, given: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         kind = context.get_value_type(wide)
-        first = _pointer(context, builder, array, args, kind)
         vectors = [args[2]] if single else _unpacked(builder, args[2], 4)
+        first = _pointer(context, builder, array, args, kind, len(vectors))
         for j, each in enumerate(vectors):
             pointer = builder.gep(first, [_int(j)])
             more = each if each.type == kind else builder.fpext(each, kind)
