@@ -55,8 +55,9 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, ir.VectorType(element, LANES))
 
 
-def _data(context: Any, builder: Any, kind: Any, array: Any, place: Any, count: int) -> Any:
+def _data(context: Any, builder: Any, kind: Any, where: Any, count: int) -> Any:
     """A pointer to a flat place of an array, where ``count`` numbers are to be read or written."""
+    array, place = where
     found = context.make_array(kind)(context, builder, array)
     if config.BOUNDSCHECK:
         last = builder.add(place, _int(count - 1))
@@ -67,9 +68,8 @@ def _data(context: Any, builder: Any, kind: Any, array: Any, place: Any, count: 
 
 def _pointer(context: Any, builder: Any, kind: Any, args: Any, to: Any, vectors: int = 1) -> Any:
     """Where an array and a place in it, the first of ``args``, lead: a pointer to vectors."""
-    return builder.bitcast(
-        _data(context, builder, kind, *args[:2], vectors * LANES), to.as_pointer()
-    )
+    data = _data(context, builder, kind, args[:2], vectors * LANES)
+    return builder.bitcast(data, to.as_pointer())
 
 
 def _int(number: int) -> Any:
@@ -110,7 +110,7 @@ def load_one(typing: Any, array: Any, place: Any) -> Any:
     vector = Vector(array.dtype)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return spread(builder, builder.load(_data(context, builder, array, *args, 1)))
+        return spread(builder, builder.load(_data(context, builder, array, args, 1)))
 
     return vector(array, types.intp), generate
 
@@ -191,7 +191,7 @@ def add_rows(typing: Any, sums: Any, rows: Any, array: Any, place: Any) -> Any:
     """``sums_j + rows_j x_j`` for four vectors and the four numbers x from a flat place on."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        first = _data(context, builder, array, *args[2:], 4)
+        first = _data(context, builder, array, args[2:], 4)
         found = _unpacked(builder, args[0], 4)
         for j, row in enumerate(_unpacked(builder, args[1], 4)):
             x = spread(builder, builder.load(builder.gep(first, [_int(j)])))
