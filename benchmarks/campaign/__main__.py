@@ -1,9 +1,9 @@
 """The campaign of faults: ``make campaign``, or ``python benchmarks/campaign --only kills``.
 
-Kills, dead workers, damaged files, fuzzing, threads and forks, hostile archives. Each part has a
-count of cases, which ``--count`` or ``--quick`` changes, and comes out the same for one seed, but
-for what depends on the moment. Figures go to a JSON file, part by part: a part that is run again
-replaces its own.
+Kills, dead workers, damaged files, fuzzing, threads and forks, checked places, hostile archives.
+Each part has a count of cases, which ``--count`` or ``--quick`` changes, and comes out the same for
+one seed, but for what depends on the moment. Figures go to a JSON file, part by part: a part that
+is run again replaces its own.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from common import ROOT, Figures
 
 from s4d_torch.training.saved.run_folder import environment
 
-PARTS = ("archives", "threads", "corruption", "fuzz", "workers", "kills")
+PARTS = ("archives", "bounds", "threads", "corruption", "fuzz", "workers", "kills")
 QUICK = 20  # times fewer cases
 
 
