@@ -70,7 +70,11 @@ class Stop:
         again = self.asked and number == signal.SIGINT
         self.asked = True
         if self._waiting or (again and self._insist):
-            raise CtrlC
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """As Ctrl-C would have done without this."""
+        raise CtrlC if self.before.get(signal.SIGINT) is interrupt else KeyboardInterrupt
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -78,7 +82,7 @@ class Stop:
         self._waiting = True
         try:
             if self.asked:
-                raise CtrlC
+                self._break_off()
             yield
         finally:
             self._waiting = False
