@@ -41,16 +41,23 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
     """Write the arrays of the filters and the ridge, and a description beside them."""
     folder = new_folder(folder)
     parts = check_savable(estimator, LAYOUT)
-    arrays = {f"bank.{name}": getattr(estimator.bank_, name) for name in BANK}
-    if hasattr(estimator, "ridge_"):
-        arrays |= {
-            "ridge.weights": estimator.ridge_.weights,
-            "ridge.offset": estimator.ridge_.offset,
-        }
     folder.mkdir(parents=True, exist_ok=True)
-    ready = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically({folder / ARRAYS: to_bytes(ready)})
+    write_atomically({folder / ARRAYS: to_bytes(arrays_of(estimator))})
     write_description(estimator, parts, folder, LAYOUT)
+
+
+def arrays_of(estimator: Any) -> dict[str, Array]:
+    """The filters and the ridge, if there is one, by name."""
+    arrays = {f"bank.{name}": getattr(estimator.bank_, name) for name in BANK}
+    if ridge := getattr(estimator, "ridge_", None):
+        arrays |= {"ridge.weights": ridge.weights, "ridge.offset": ridge.offset}
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def options_of(estimator: Any) -> dict[str, Any]:
+    """The options as JSON holds them."""
+    options: dict[str, Any] = check_savable(estimator, LAYOUT)["options"]
+    return options
 
 
 def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
