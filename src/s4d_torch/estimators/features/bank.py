@@ -98,13 +98,13 @@ def draw_bank(
     place = (rank + random.random(systems)) / ranks
     modes = discrete_modes(d_state, slowest * (FASTEST / slowest) ** place)
     heard, weights = draw_mixtures(random, systems, channels)
-    C = random.standard_normal((systems, 2 * modes.shape[2], filters), dtype=np.float32)
+    C = random.standard_normal((systems, 2 * modes.shape[2], filters))
     return FilterBank(
         channels=heard,
         weights=weights,
         reads=reads,
         modes=modes,
-        C=C,
+        C=without_gain(C, modes).astype(np.float32),
         thresholds=np.zeros((systems, thresholds, filters), np.float32),
     )
 
@@ -123,6 +123,20 @@ def discrete_modes(d_state: int, dt: Array) -> Array:
     heard = (A.imag.abs() * steps < math.pi).numpy()
     parts = [A_bar.real, A_bar.imag, B_bar.real, B_bar.imag]
     return np.stack([np.where(heard, part.numpy(), 0.0) for part in parts], axis=1)
+
+
+def without_gain(C: Array, modes: Array) -> Array:
+    """C (G, 2 M, F) where every second filter answers a constant with zero: it sees shapes alone.
+
+    Under a constant 1 the states come to ``g = B_bar / (1 - A_bar)``; of C what lies along g goes.
+    """
+    A_bar, B_bar = (modes[:, i] + 1j * modes[:, i + 1] for i in (0, 2))
+    g = B_bar / (1 - A_bar)
+    gain = np.stack([g.real, g.imag], axis=2).reshape(len(C), -1)  # (G, 2 M)
+    unit = gain / np.linalg.norm(gain, axis=1, keepdims=True)
+    balanced = C.copy()
+    balanced[:, :, ::2] -= unit[:, :, None] * np.einsum("gj,gjf->gf", unit, C)[:, None, ::2]
+    return balanced
 
 
 def draw_mixtures(random: np.random.Generator, systems: int, channels: int) -> tuple[Array, Array]:
