@@ -93,6 +93,14 @@ def test_thresholds_are_quantiles_of_training_outputs() -> None:
     np.testing.assert_allclose(np.quantile(means, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.05)
 
 
+def test_a_short_series_among_long_ones_does_not_make_the_thresholds() -> None:
+    random = np.random.default_rng(0)
+    X = [random.normal(size=1 if i % 2 else 400) for i in range(20)]
+    features = S4DFeatures(**SMALL).fit_transform(X)
+    long = features[::2].mean(0)
+    np.testing.assert_allclose(np.quantile(long, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.08)
+
+
 def test_step_sizes_span_from_two_samples_to_the_whole_series() -> None:
     bank = draw_bank(
         np.random.default_rng(0), channels=1, length=500, systems=64, filters=1, thresholds=1,
@@ -139,8 +147,10 @@ def test_compiled_code_counts_as_plain_torch_does(length: int) -> None:
     torch.testing.assert_close(pools[0].states, pools[1].states)
     torch.testing.assert_close(pools[0].before, pools[1].before)
     chosen = spans[torch.tensor([[0, 2], [1, 3], [2, 0], [3, 1], [0, 1]])]
-    found = pooling.outputs(tables, u, chosen, 3, 20)
-    expected = torch.zeros(5, 20, tables.C.shape[2])
+    chosen[4, 1, 1] = 0  # none
+    found, counts = pooling.outputs(tables, u, chosen, 3)
+    assert counts.tolist() == (-(-chosen[..., 1] // 3)).sum(1).tolist()
+    expected = torch.zeros(*found.shape[:2], tables.C.shape[2])
     plain.outputs(tables, u, chosen, 3, expected)
     torch.testing.assert_close(found, expected[..., :17], rtol=1e-4, atol=1e-5)
 

@@ -150,15 +150,19 @@ def draw_mixtures(random: np.random.Generator, systems: int, channels: int) -> t
     return heard, weights
 
 
-def quantile_thresholds(outputs: Array, thresholds: int) -> Array:
-    """Quantiles (G, K, F) of sampled outputs (G, rows, F), at levels spread evenly over all.
+def quantile_thresholds(outputs: Array, counts: Array, thresholds: int) -> Array:
+    """Quantiles (G, K, F) of the first ``counts[g]`` of the outputs (G, rows, F) of each system.
 
-    The levels are multiples of the golden ratio: any few that follow one another are far apart.
+    Their levels are multiples of the golden ratio: spread evenly over all filters, and any few that
+    follow one another are far apart.
     """
-    systems, rows, filters = outputs.shape
-    ordered = np.sort(np.ascontiguousarray(outputs.transpose(0, 2, 1)), axis=-1)
-    count = systems * filters * thresholds
-    levels = (np.arange(1, count + 1) * GOLDEN % 1).reshape(systems, filters, thresholds)
-    places = np.rint(levels * (rows - 1)).astype(np.int64)
+    systems, _, filters = outputs.shape
+    ordered = np.ascontiguousarray(outputs.transpose(0, 2, 1))  # (G, F, rows)
+    for each, count in zip(ordered, counts, strict=True):
+        each[:, count:] = np.inf
+    ordered.sort(axis=-1)
+    levels = np.arange(1, systems * filters * thresholds + 1) * GOLDEN % 1
+    levels = levels.reshape(systems, filters, thresholds)
+    places = np.rint(levels * (counts - 1)[:, None, None]).astype(np.int64)
     found = np.take_along_axis(ordered, places, axis=-1)
     return np.ascontiguousarray(found.transpose(0, 2, 1))

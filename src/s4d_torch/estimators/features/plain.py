@@ -31,12 +31,13 @@ def outputs(tables: FilterTables, u: Tensor, spans: Tensor, stride: int, y: Tens
         place = 0
         for span in spans[g].split(1):
             state = torch.zeros(1, tables.systems, 2 * tables.padded_modes, dtype=DOUBLE)
-            before = mixtures(tables, u, span, 0)
+            before = None
             for t in range(int(span[0, 1])):
                 x = mixtures(tables, u, span, t)
-                state = step(tables, state, torch.where(tables.reads[:, 0] > 0, x - before, x))
+                change = torch.zeros_like(x) if before is None else x - before
+                state = step(tables, state, torch.where(tables.reads[:, 0] > 0, change, x))
                 before = x
-                if t % stride == 0 and place < y.shape[1]:
+                if t % stride == 0:
                     y[g, place] = respond(tables, state)[0, g]
                     place += 1
 

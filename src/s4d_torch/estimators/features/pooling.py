@@ -47,9 +47,9 @@ def push(tables: FilterTables, pool: Pool, u: Tensor, spans: Tensor) -> None:
 
 def features(tables: FilterTables, pool: Pool) -> Array:
     """The part of the samples that lies above each threshold, (n, G K filters)."""
-    counts = pool.counts[..., : tables.filters]
-    parts = counts / pool.samples.clamp_min(1)[:, None, None, None]
-    return np.asarray(parts.to(SINGLE).flatten(1).numpy())
+    counts = pool.counts[..., : tables.filters].to(SINGLE)
+    counts /= pool.samples.clamp_min(1)[:, None, None, None]
+    return np.asarray(counts.flatten(1).numpy())
 
 
 def features_of(bank: FilterBank, sequences: Sequences) -> Array:
@@ -65,21 +65,23 @@ def features_of(bank: FilterBank, sequences: Sequences) -> Array:
     return found
 
 
-def outputs(tables: FilterTables, u: Tensor, spans: Tensor, stride: int, rows: int) -> Tensor:
-    """Every ``stride``-th output, (G, rows, filters): of system g over the series ``spans[g]``.
+def outputs(tables: FilterTables, u: Tensor, spans: Tensor, stride: int) -> tuple[Tensor, Array]:
+    """Every ``stride``-th output of system g over the series ``spans[g]``, one after the other.
 
-    ``spans`` (G, n, 2); what does not fit into ``rows`` is left out.
+    ``spans`` (G, n, 2), of which those of length 0 are none. Returns y (G, rows, filters) and how
+    many rows of each system there are, (G,); the others are 0.
     """
     G = tables.systems
-    u, spans = _checked(tables, u, spans, (G, spans.shape[1], 2))
-    y = torch.zeros(G, rows, tables.C.shape[2])
+    u, spans = _checked(tables, u, spans, (G, spans.shape[1], 2), shortest=0)
+    counts = (-(-spans[..., 1] // stride)).sum(1)
+    y = torch.zeros(G, int(counts.max()), tables.C.shape[2])
     if available(u.device, u.dtype):
         room = (*_room(tables), torch.empty(2 * tables.padded_modes, dtype=DOUBLE))
         arrays = (u, spans, *_read_by_code(tables), y)
-        share(_code().outputs_forward, G, _work(tables, spans[0]), (stride,), arrays, room)
+        share(_code().outputs_forward, G, y.shape[1] * y.shape[2], (stride,), arrays, room)
     else:
         plain.outputs(tables, u, spans, stride, y)
-    return y[..., : tables.filters]
+    return y[..., : tables.filters], counts.numpy()
 
 
 def with_thresholds(
@@ -87,18 +89,19 @@ def with_thresholds(
 ) -> FilterBank:
     """The bank with thresholds at quantiles of its own outputs over some of the series.
 
-    Each system looks at series of its own, drawn until there are about ENOUGH samples.
+    Each system looks at series of its own, as many as have ENOUGH samples together.
     """
     u, spans = rows_and_spans(sequences)
     systems, levels, _ = bank.thresholds.shape
-    longest = sequences.longest
-    count = min(len(spans), -(-ENOUGH // longest))
-    drawn = np.stack([random.choice(len(spans), count, replace=False) for _ in range(systems)])
-    chosen = spans[torch.from_numpy(drawn)]  # (G, count, 2)
-    stride = max(1, longest // ENOUGH)
-    rows = int((-(-chosen[..., 1] // stride)).sum(1).min())
-    y = outputs(FilterTables.of(bank), u, chosen, stride, rows)
-    return replace(bank, thresholds=quantile_thresholds(y.numpy(), levels))
+    most = min(len(spans), ENOUGH)
+    drawn = [random.choice(len(spans), most, replace=False) for _ in range(systems)]
+    chosen = spans[torch.from_numpy(np.stack(drawn))]  # (G, most, 2)
+    before = chosen[..., 1].cumsum(1) - chosen[..., 1]
+    chosen[..., 1][before >= ENOUGH] = 0
+    needed = int((before < ENOUGH).sum(1).max())
+    stride = max(1, sequences.longest // ENOUGH)
+    y, counts = outputs(FilterTables.of(bank), u, chosen[:, :needed], stride)
+    return replace(bank, thresholds=quantile_thresholds(y.numpy(), counts, levels))
 
 
 def rows_and_spans(sequences: Sequences) -> tuple[Tensor, Tensor]:
@@ -110,7 +113,7 @@ def rows_and_spans(sequences: Sequences) -> tuple[Tensor, Tensor]:
 
 
 def _checked(
-    tables: FilterTables, u: Tensor, spans: Tensor, shape: tuple[int, ...]
+    tables: FilterTables, u: Tensor, spans: Tensor, shape: tuple[int, ...], shortest: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Compiled code reads the rows and channels that it is told of, and looks at nothing else."""
     (u,) = as_read(SINGLE, u=(u, (len(u), u.shape[1])))
@@ -119,7 +122,7 @@ def _checked(
     if low < 0 or high >= u.shape[1]:
         raise ValueError(f"the filters read channels {low} to {high}, of {u.shape[1]} there are")
     start, length = spans[..., 0], spans[..., 1]
-    if bool((start < 0).any() or (length < 1).any() or (start + length > len(u)).any()):
+    if bool((start < 0).any() or (length < shortest).any() or (start + length > len(u)).any()):
         raise ValueError(f"a series is empty, or lies outside of the {len(u)} rows there are")
     return u, spans
 

@@ -35,6 +35,7 @@ from s4d_torch.ssm.compiled.vectors import (
 TILE = 64  # samples; their states, and C, are in the nearest cache
 STEPS = 8  # samples whose outputs are in registers
 OUTSIDE = "a span of rows lies outside of the rows there are"
+FULL = "there are more outputs than rows for them"
 
 
 @part
@@ -156,14 +157,19 @@ def count_forward(  # type: ignore[no-untyped-def]
 def outputs_forward(  # type: ignore[no-untyped-def]
     first, last, stride, u, spans, channels, weights, reads, modes, heard, C, y, x, out, state
 ):
-    """Every ``stride``-th output: task g runs group g over the spans (G, n, 2); y (G, rows, F)."""
+    """Every ``stride``-th output of each series, one series after the other, y (G, rows, F).
+
+    Task g runs group g over its spans (G, n, 2), of which those of length 0 are none.
+    """
     F, P = C.shape[2], modes.shape[1] // 4
     for g in range(first, last):
         place = 0
         for n in range(spans.shape[1]):
             row, length = spans[g, n, 0], spans[g, n, 1]
-            if row < 0 or length < 1 or row + length > u.shape[0]:
+            if row < 0 or length < 0 or row + length > u.shape[0]:
                 raise IndexError(OUTSIDE)
+            if length == 0:
+                continue
             step = 1 - 2 * reads[g, 1]
             row += (length - 1) * reads[g, 1]
             before = mixture(u, row, channels[g], weights[g])
@@ -176,11 +182,9 @@ def outputs_forward(  # type: ignore[no-untyped-def]
                 )
                 run_states(x, size, modes[g], state, out)
                 for s in range((-t) % stride, size, stride):
-                    if place < y.shape[1]:
-                        for f in range(0, F, W):
-                            store(
-                                y[g],
-                                place * F + f,
-                                one_output(out[s * 2 * P :], P, heard[g], C[g], f),
-                            )
-                        place += 1
+                    if place == y.shape[1]:
+                        raise IndexError(FULL)
+                    for f in range(0, F, W):
+                        found = one_output(out[s * 2 * P :], P, heard[g], C[g], f)
+                        store(y[g], place * F + f, found)
+                    place += 1

@@ -10,25 +10,19 @@ eigendecomposition serves all penalties. With more cases than features the same 
 Z^T Z (p, p).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array
 
 PENALTIES = np.logspace(-3, 5, 17)
-COLUMNS = 1024  # features at once in double precision
+BLOCK = 1024  # features or cases at once in double precision
 TINY = 1e-300
 
 
-class Scores(NamedTuple):
-    """Of one penalty: what predicts, and the targets as predicted with each case left out."""
-
-    penalty: float
-    error: float
-    solution: Array
-    left_out: Array
+Solution = tuple[Array, Array, float]  # weights, predictions of cases left out, the penalty
 
 
 @dataclass(frozen=True)
@@ -54,30 +48,74 @@ def fit_ridge(features: Array, targets: Array, penalties: Array = PENALTIES) -> 
     n, p = features.shape
     center, scale = _moments(features)
     mean = targets.mean(0)
-    Y = targets - mean
-    blocks = [(columns, center[columns], scale[columns]) for columns in _blocks(p)]
-
-    def standard(block: tuple[slice, Array, Array]) -> Array:
-        columns, shift, width = block
-        return np.asarray((features[:, columns] - shift) * width)
-
-    if n <= p:
-        kernel = np.zeros((n, n))
-        for block in blocks:
-            Z = standard(block)
-            kernel += Z @ Z.T
-        best = _best(_dual(kernel, Y, penalties))
-        weights = np.concatenate([standard(block).T @ best.solution for block in blocks])
-    else:
-        Z = np.concatenate([standard(block) for block in blocks], axis=1)
-        best = _best(_primal(Z, Y, penalties))
-        weights = best.solution
+    solve = _dual if n <= p else _primal
+    weights, left_out, penalty = solve(
+        _Standard(features, center, scale), targets - mean, penalties
+    )
     weights *= scale[:, None]
-    return Ridge(weights, mean - center @ weights, best.penalty), best.left_out + mean
+    return Ridge(weights, mean - center @ weights, penalty), left_out + mean
 
 
-def _blocks(columns: int) -> list[slice]:
-    return [slice(first, first + COLUMNS) for first in range(0, columns, COLUMNS)]
+@dataclass(frozen=True)
+class _Standard:
+    """Standardised features in double precision, a block of them at a time."""
+
+    features: Array
+    center: Array
+    scale: Array
+
+    def columns(self) -> Iterator[Array]:
+        for block in _blocks(self.features.shape[1]):
+            yield (self.features[:, block] - self.center[block]) * self.scale[block]
+
+    def rows(self) -> Iterator[tuple[slice, Array]]:
+        for block in _blocks(len(self.features)):
+            yield block, (self.features[block] - self.center) * self.scale
+
+
+def _dual(Z: _Standard, Y: Array, penalties: Array) -> Solution:
+    n = len(Y)
+    kernel = np.zeros((n, n))
+    for block in Z.columns():
+        kernel += block @ block.T
+    values, vectors = np.linalg.eigh(kernel)
+    inverses = 1 / (np.maximum(values, 0)[:, None] + penalties)  # (n, penalties)
+    projected = vectors.T @ Y
+    h = np.maximum(vectors**2 @ inverses - 1 / (n * penalties), TINY)
+    solutions = [vectors @ (inverse[:, None] * projected) for inverse in inverses.T]
+    errors = [c / each[:, None] for c, each in zip(solutions, h.T, strict=True)]
+    best = _least(errors)
+    weights = np.concatenate([block.T @ solutions[best] for block in Z.columns()])
+    return weights, Y - errors[best], float(penalties[best])
+
+
+def _primal(Z: _Standard, Y: Array, penalties: Array) -> Solution:
+    n, p = Z.features.shape
+    gram, crossed = np.zeros((p, p)), np.zeros((p, Y.shape[1]))
+    for rows, block in Z.rows():
+        gram += block.T @ block
+        crossed += block.T @ Y[rows]
+    values, vectors = np.linalg.eigh(gram)
+    inverses = 1 / (np.maximum(values, 0)[:, None] + penalties)  # (p, penalties)
+    projected = vectors.T @ crossed
+    errors = [np.empty_like(Y) for _ in penalties]
+    for rows, block in Z.rows():
+        turned = block @ vectors
+        rest = np.maximum(1 - 1 / n - turned**2 @ inverses, TINY)  # one minus the leverage
+        for i, inverse in enumerate(inverses.T):
+            found = turned @ (inverse[:, None] * projected)
+            errors[i][rows] = (Y[rows] - found) / rest[:, i : i + 1]
+    best = _least(errors)
+    weights = vectors @ (inverses[:, best, None] * projected)
+    return weights, Y - errors[best], float(penalties[best])
+
+
+def _least(errors: list[Array]) -> int:
+    return int(np.argmin([np.square(each).mean() for each in errors]))
+
+
+def _blocks(size: int) -> list[slice]:
+    return [slice(first, first + BLOCK) for first in range(0, size, BLOCK)]
 
 
 def _moments(features: Array) -> tuple[Array, Array]:
@@ -88,40 +126,3 @@ def _moments(features: Array) -> tuple[Array, Array]:
     )
     varied = spread > 1e-6 * np.maximum(1e-6, np.abs(center))
     return center, np.where(varied, 1 / np.where(varied, spread, 1), 0.0)
-
-
-def _best(scores: list[Scores]) -> Scores:
-    return min(scores, key=lambda each: each.error)
-
-
-def _dual(kernel: Array, Y: Array, penalties: Array) -> list[Scores]:
-    n = len(kernel)
-    values, vectors = np.linalg.eigh(kernel)
-    values, projected, squares = np.maximum(values, 0), vectors.T @ Y, vectors**2
-    scores = []
-    for penalty in penalties:
-        inverse = 1 / (values + penalty)
-        c = vectors @ (inverse[:, None] * projected)
-        h = np.maximum(squares @ inverse - 1 / (n * penalty), TINY)
-        errors = c / h[:, None]
-        scores.append(Scores(float(penalty), _mean_square(errors), c, Y - errors))
-    return scores
-
-
-def _primal(Z: Array, Y: Array, penalties: Array) -> list[Scores]:
-    n = len(Z)
-    values, vectors = np.linalg.eigh(Z.T @ Z)
-    values, turned = np.maximum(values, 0), Z @ vectors
-    projected, squares = turned.T @ Y, turned**2
-    scores = []
-    for penalty in penalties:
-        inverse = 1 / (values + penalty)
-        w = vectors @ (inverse[:, None] * projected)
-        leverage = squares @ inverse + 1 / n
-        errors = (Y - Z @ w) / np.maximum(1 - leverage, TINY)[:, None]
-        scores.append(Scores(float(penalty), _mean_square(errors), w, Y - errors))
-    return scores
-
-
-def _mean_square(errors: Array) -> float:
-    return float(np.mean(np.square(errors)))
