@@ -17,7 +17,7 @@ from s4d_torch.estimators.features.tables import DOUBLE, SINGLE, WHOLE, FilterTa
 from s4d_torch.ssm.compiled.runtime import as_read, available, compiled_module, share
 
 TILE = 64  # as in pooling_code.py
-CASES = 256  # at once, so that memory does not grow with the cases
+CASES = 64  # at once, so that memory does not grow with the cases
 ENOUGH = 1000  # outputs of a filter, of which its thresholds are quantiles
 
 
