@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -105,7 +106,13 @@ def contenders(regression: bool, seed: int) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def measure(problem: str, folder: DataFolder, seeds: list[int], only: list[str]) -> dict[str, Any]:
+def measure(
+    problem: str,
+    folder: DataFolder,
+    seeds: list[int],
+    only: list[str],
+    resample: int | None = None,
+) -> dict[str, Any]:
     """What each contender reaches on one problem, and in how many seconds."""
     dataset = load_ucr(UcrOptions(problem=problem, missing="interpolate"), folder)
     regression = dataset.signature.kind == "regression"
@@ -113,6 +120,8 @@ def measure(problem: str, folder: DataFolder, seeds: list[int], only: list[str])
         (cases(split.inputs[0]), np.asarray(split.targets))
         for split in (dataset.train, dataset.test)
     )
+    if resample is not None:
+        X, X_test, y, y_test = split_anew(X + X_test, np.concatenate([y, y_test]), len(X), resample)
     longest = max(case.shape[1] for case in X)
     row: dict[str, Any] = {
         "problem": problem,
@@ -141,6 +150,12 @@ def measure(problem: str, folder: DataFolder, seeds: list[int], only: list[str])
         row["results"][name] = {"score": score, "scores": scores, "seconds": round(seconds, 3)}
         print(f"{problem}: {name} {score:.4g} in {seconds:.2f} s", flush=True)
     return row
+
+
+def split_anew(X: list[Any], y: Any, train: int, seed: int) -> Any:
+    """Other training cases, as many of each class as the part of all that they were."""
+    classes = y if y.dtype.kind in "iu" else None
+    return train_test_split(X, y, train_size=train, stratify=classes, random_state=seed)
 
 
 def warm_up(model: Any, channels: int, *, regression: bool) -> None:
@@ -204,6 +219,9 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", default=PROBLEMS)
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--resample", type=int, help="split all cases anew by this seed, instead of officially"
+    )
     parser.add_argument("--only", nargs="*", default=[], help=f"contenders: {NAMES}")
     parser.add_argument(
         "--out", type=Path, default=Path("benchmarks/results/estimators.json"),
@@ -212,7 +230,9 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(options.out.read_text("utf-8")) if options.out.is_file() else {}
     for problem in options.problems:
-        row = measure(problem, DataFolder(options.data_dir), options.seeds, options.only)
+        row = measure(
+            problem, DataFolder(options.data_dir), options.seeds, options.only, options.resample
+        )
         before = known.get(problem, {}).get("results", {})
         known[problem] = {**row, "results": {**before, **row["results"]}}
         options.out.parent.mkdir(parents=True, exist_ok=True)
