@@ -371,12 +371,17 @@ def config(chance: random.Random, folder: Path) -> None:
 
 def estimator(chance: random.Random, folder: Path) -> None:
     """fit and predict on panels of any kind."""
-    kind = chance.choice([s4d_torch.S4DClassifier, s4d_torch.S4DRegressor])
+    classifiers = [s4d_torch.S4DClassifier, s4d_torch.S4DFeatureClassifier]
+    regressors = [s4d_torch.S4DRegressor, s4d_torch.S4DFeatureRegressor]
+    kind = chance.choice([*classifiers, *regressors])
     options = {"epochs": 1, "d_model": 4, "n_layers": 1, "d_state": 4, "random_state": 0}
+    if "Feature" in kind.__name__:
+        options = {"n_systems": 3, "n_filters": 4, "n_thresholds": 2, "d_state": 4}
+        options["random_state"] = 0
     if chance.random() < 0.3:
         options[chance.choice(sorted(options))] = chance.choice([x for x in ODD if x != 2**31])
     X: Any = np.random.default_rng(0).standard_normal((8, 2, 12))
-    y: Any = np.arange(8) % 2 if kind is s4d_torch.S4DClassifier else X[:, 0, 0]
+    y: Any = np.arange(8) % 2 if kind in classifiers else X[:, 0, 0]
     X, y = (chance.choice([x, x, signal(chance, *x.shape), x[:-1]]) for x in (X, y))
     made = kind(**options).fit(X, y)
     found = made.predict(X)

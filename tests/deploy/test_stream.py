@@ -498,7 +498,7 @@ def _rewrite(file: Path, change: Callable[[dict[str, str], dict[str, Tensor]], N
         tensors = {name: old.get_tensor(name) for name in old.keys()}  # noqa: SIM118
     change(metadata, tensors)
     ordered = dict(sorted(tensors.items()))
-    metadata["sha256"] = snapshots._digest(ordered, metadata.get("description", ""))
+    metadata["sha256"] = snapshots.digest(ordered, metadata.get("description", ""))
     save_file(tensors, file, metadata)
 
 

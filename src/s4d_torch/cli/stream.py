@@ -137,7 +137,7 @@ def _stream(run: Run) -> LiveStream:
             "that has none; train one with --causal"
         )
     try:
-        return LiveStream(run.model)  # type: ignore[arg-type]
+        return LiveStream(run.model)
     except (TypeError, ValueError) as error:
         raise CommandError(f"{run.folder}: {error}") from error
 

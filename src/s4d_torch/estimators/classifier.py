@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d
 
 from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.estimator import BaseS4D
+from s4d_torch.estimators.targets import check_two_classes, read_labels
 from s4d_torch.training.config import Config
 
 
@@ -45,10 +44,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         return np.asarray(odds / odds.sum(1, keepdims=True))
 
     def _targets(self, y: Any, goes_on: bool) -> tuple[Array, int]:
-        labels = column_or_1d(y, warn=True)
-        check_array(labels, ensure_2d=False, dtype=None, input_name="y")
-        check_classification_targets(labels)
-        classes, numbers = np.unique(labels, return_inverse=True)
+        labels, classes, numbers = read_labels(y)
         if goes_on:
             if unseen := sorted(set(classes.tolist()) - set(self.classes_.tolist()), key=str):
                 raise ValueError(
@@ -56,8 +52,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
                     "use warm_start=False to begin anew"
                 )
             return np.asarray(np.searchsorted(self.classes_, labels)), len(self.classes_)
-        if len(classes) < 2:
-            raise ValueError(f"y has one class, {classes.item()!r}; a classifier needs two or more")
+        check_two_classes(classes)
         self.classes_ = classes
         return numbers, len(classes)
 

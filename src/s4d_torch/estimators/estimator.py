@@ -8,24 +8,15 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Kind, Signature
 from s4d_torch.data.splits import hold_out
 from s4d_torch.estimators import saving
 from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, threads
-from s4d_torch.estimators.panel import (
-    Panel,
-    Units,
-    fill_missing,
-    is_list_of_series,
-    plain,
-    random_seed,
-    read_array,
-    read_list,
-)
+from s4d_torch.estimators.panel import Units, plain, random_seed
+from s4d_torch.estimators.reading import SeriesEstimator
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config, ModelConfig, OptimizerConfig, TrainingConfig
@@ -40,7 +31,7 @@ FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
+class BaseS4D(SeriesEstimator, ABC):
     """An estimator around a :class:`~s4d_torch.SequenceModel` and the training loop."""
 
     n_layers: int = 3
@@ -167,27 +158,6 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
             bidirectional=True, dt_min=dt_min, dt_max=FASTEST, softmax_length=length
         )
 
-    def _read(self, X: Any, *, reset: bool) -> Panel:
-        """X as series; with ``reset`` its form is noted, otherwise it has to fit that of fit."""
-        if is_list_of_series(X):
-            panel, flat = read_list(X), False
-        else:
-            values = read_array(X)
-            flat = values.ndim == 2
-            panel = Panel(values[:, None] if flat else values)
-        if reset:
-            for name in ("n_features_in_", "feature_names_in_"):
-                if hasattr(self, name):
-                    delattr(self, name)
-        if flat:  # scikit-learn's own rule: the number of columns is part of the form
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        if not reset and panel.channels != self.n_channels_in_:
-            raise ValueError(
-                f"X has {panel.channels} channels, {type(self).__name__} was fitted with "
-                f"{self.n_channels_in_}; X is (cases, channels, time)"
-            )
-        return fill_missing(panel, self.missing)
-
     def _outputs(self, X: Any) -> Array:
         """What the model makes of X, (cases, outputs)."""
         check_is_fitted(self)
@@ -196,12 +166,6 @@ class BaseS4D(BaseEstimator, ABC):  # type: ignore[misc]
             outputs = predict_outputs(self.model_, sequences, self._signature(sequences.longest))
         check_outputs(torch.from_numpy(outputs))
         return outputs
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = self.missing == "interpolate"
-        return tags
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write everything needed to predict, as safetensors and JSON, into ``folder``."""

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array
 
 from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.estimator import BaseS4D
+from s4d_torch.estimators.targets import read_numbers, target_units
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -29,9 +28,7 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
         return outputs if self.targets_in_columns_ else outputs[:, 0]
 
     def _targets(self, y: Any, goes_on: bool) -> tuple[Array, int]:
-        numbers = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-        numbers = np.asarray(numbers, dtype=np.float64)
-        columns = numbers[:, None] if numbers.ndim == 1 else numbers  # (cases, outputs)
+        columns, in_columns = read_numbers(y)
         if goes_on:
             if columns.shape[1] != self.n_outputs_:
                 raise ValueError(
@@ -39,11 +36,8 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
                     f"{self.n_outputs_}; use warm_start=False to begin anew"
                 )
         else:
-            self.targets_in_columns_ = numbers.ndim == 2
-            self.target_shift_ = columns.mean(0)
-            deviation = columns.std(0)
-            varied = deviation > 1e-12 * np.abs(self.target_shift_)
-            self.target_scale_ = np.where(varied, deviation, 1.0)
+            self.targets_in_columns_ = in_columns
+            self.target_shift_, self.target_scale_ = target_units(columns)
         return (columns - self.target_shift_) / self.target_scale_, columns.shape[1]
 
     def __sklearn_tags__(self) -> Any:

@@ -1,19 +1,19 @@
 """Live streams: answers as samples arrive, the same as for the whole sequence at once."""
 
 import os
+import sys
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from s4d_torch.deploy.stream.runner import Chunk, Runner, StreamPosition, row_of
+from s4d_torch.deploy.stream.runner import AnyRunner, Chunk, Runner, StreamPosition
 from s4d_torch.deploy.stream.snapshots import read_streams, write_streams
-from s4d_torch.nn import validate
 from s4d_torch.nn.model import SequenceModel
-from s4d_torch.nn.state import ModelState
 
 Id = TypeVar("Id", bound=Hashable)
 Path = str | os.PathLike[str]
@@ -35,20 +35,24 @@ class Stream:
     compiled steps; by default whichever was measured to take less time for a model as wide. The
     weights are those the model has now, in evaluation.
 
+    The model is a :class:`~s4d_torch.SequenceModel`, or an estimator of features with
+    ``direction="causal"``, which answers with the probabilities of its classes, its numbers or its
+    features of all samples so far; chunks are then in the units of the series it was fitted to.
+
     A chunk with NaN or infinity is refused and nothing of it used, as its traces would stay in the
     state; ``check_finite=False`` takes it, and saves about 3 us per push.
     """
 
     def __init__(
         self,
-        model: SequenceModel,
+        model: Any,
         *,
         rate: float = 1.0,
         crossover: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        validate.sampling_rate(rate)
-        self._runner = Runner(model, crossover, check_finite)
+        self._runner = runner_of(model, crossover, check_finite)
+        self._runner.check_rate(rate)
         self._position = StreamPosition(rate)
 
     def push(self, chunk: Chunk) -> Any:
@@ -73,9 +77,11 @@ class Stream:
         self._runner.turn_to(self._position, rate)
 
     @property
-    def state(self) -> ModelState:
-        """A copy of the state, as ``model(u, state)`` takes it, with a batch of 1."""
-        return row_of(self._runner.state(self._position), 0)
+    def state(self) -> Any:
+        """A copy of the state, as ``model(u, state)`` takes it, with a batch of 1; of features,
+        their :class:`~s4d_torch.estimators.features.tables.Pool`.
+        """
+        return self._runner.copy_of_state(self._position)
 
     def snapshot(self, path: Path) -> None:
         """Write the state into a safetensors file, whole or not at all."""
@@ -107,14 +113,14 @@ class Streams:
 
     def __init__(
         self,
-        model: SequenceModel,
+        model: Any,
         *,
         rate: float = 1.0,
         crossover: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        validate.sampling_rate(rate)
-        self._runner, self._rate = Runner(model, crossover, check_finite), rate
+        self._runner, self._rate = runner_of(model, crossover, check_finite), rate
+        self._runner.check_rate(rate)
         self._positions: dict[Hashable, StreamPosition] = {}
 
     def push(self, chunks: Mapping[Id, Chunk]) -> dict[Id, Any]:
@@ -134,7 +140,7 @@ class Streams:
         if name in self._positions:
             raise ValueError(f"there is a stream {name!r} already; let it leave first")
         rate = self._rate if rate is None else rate
-        validate.sampling_rate(rate)
+        self._runner.check_rate(rate)
         self._positions[name] = StreamPosition(rate)
 
     def leave(self, name: Hashable) -> None:
@@ -190,6 +196,17 @@ class Streams:
             there = ", ".join(map(repr, list(self._positions)[:5])) or "none"
             raise KeyError(f"there is no stream {name!r}; there are {there}")
         return self._positions[name]
+
+
+def runner_of(model: Any, crossover: int | None, check_finite: bool) -> AnyRunner:
+    """What answers the streams of a model, or of an estimator of features."""
+    # nobody has one who has not imported it; and scikit-learn, which it needs, may not be there
+    features = sys.modules.get("s4d_torch.estimators.features.base")
+    if features is None or not isinstance(model, features.BaseFeatures):
+        return Runner(model, crossover, check_finite)
+    runners = import_module("s4d_torch.deploy.stream.feature_runner")
+    runner: AnyRunner = runners.FeatureRunner(model, crossover, check_finite)
+    return runner
 
 
 def _like(chunk: Chunk, y: Tensor) -> Tensor | np.ndarray[Any, Any]:

@@ -7,18 +7,19 @@ may go from one to the other at any time.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from s4d_torch.deploy.stream.identity import identity_of
 from s4d_torch.nn import validate
 from s4d_torch.nn.baselines.baseline import Baseline
-from s4d_torch.nn.model import SequenceModel
+from s4d_torch.nn.model import NO_EFFECT, SequenceModel
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.step import CompiledStep, compiles
 
@@ -40,9 +41,27 @@ class StreamPosition:
 
     rate: float = 1.0
     samples: int = 0
-    state: ModelState | None = None
+    state: Any = None  # a ModelState, or what another runner keeps
     step: CompiledStep | None = None
     answer: Tensor | None = None  # the latest of a model that pools
+
+
+class AnyRunner(Protocol):
+    """What streams need of whatever answers them: see :class:`Runner`."""
+
+    pools: bool
+
+    def read(self, chunk: Chunk) -> Tensor: ...
+    def push(self, position: StreamPosition, chunk: Tensor) -> Tensor: ...
+    def push_all(
+        self, positions: Sequence[StreamPosition], chunks: Sequence[Tensor]
+    ) -> list[Tensor]: ...
+    def copy_of_state(self, position: StreamPosition) -> Any: ...
+    def check_rate(self, rate: float) -> None: ...
+    def turn_to(self, position: StreamPosition, rate: float) -> None: ...
+    def identity(self) -> dict[str, Any]: ...
+    def packed(self, positions: Sequence[StreamPosition]) -> dict[str, Tensor]: ...
+    def unpacked(self, tensors: Mapping[str, Tensor], row: int) -> StreamPosition: ...
 
 
 class Runner:
@@ -177,9 +196,39 @@ class Runner:
             return position.step.state
         return position.state or self.model.initial_state(1)
 
+    def copy_of_state(self, position: StreamPosition) -> ModelState:
+        return row_of(self.state(position), 0)
+
+    def identity(self) -> dict[str, Any]:
+        """What two models have in common that answer alike."""
+        config = {name: x for name, x in self.model.config.items() if name not in NO_EFFECT}
+        return identity_of(config, self.model.state_dict())
+
+    def packed(self, positions: Sequence[StreamPosition]) -> dict[str, Tensor]:
+        """The states of some streams, and their answers if the model pools, by name."""
+        states = joined([self.state(position) for position in positions])
+        found = {f"layer.{i}": layer for i, layer in enumerate(states.layers)}
+        found |= {"total": states.total, "samples": states.samples}
+        if self.pools:
+            none = torch.zeros(self.model.d_output, dtype=self.dtype, device=self.device)
+            answers = [position.answer for position in positions]
+            found["answer"] = torch.stack([none if y is None else y for y in answers])
+        return found
+
+    def unpacked(self, tensors: Mapping[str, Tensor], row: int) -> StreamPosition:
+        """One stream of those in :meth:`packed`."""
+        here = {name: x[row : row + 1].to(self.device).clone() for name, x in tensors.items()}
+        layers = tuple(here[f"layer.{i}"] for i in range(len(self.model.blocks)))
+        state = ModelState(layers, here["total"], here["samples"])
+        return StreamPosition(state=state, answer=here["answer"][0] if self.pools else None)
+
+    def check_rate(self, rate: float) -> None:
+        """Any sampling rate will do."""
+        validate.sampling_rate(rate)
+
     def turn_to(self, position: StreamPosition, rate: float) -> None:
         """From here on, samples are those of another sampling rate."""
-        validate.sampling_rate(rate)
+        self.check_rate(rate)
         if rate != position.rate:
             position.state, position.step, position.rate = self.state(position), None, rate
 

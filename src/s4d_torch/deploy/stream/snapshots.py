@@ -1,34 +1,31 @@
 """Streams on disk: one safetensors file with their states, and whose they are.
 
-Tensors: ``layer.0`` (streams, d_model, d_state) and so on, ``total`` (streams, d_model),
-``samples`` (streams,), and ``answer`` (streams, d_output) of a model that pools. The metadata has a
-format, a version, a digest of all else, and as JSON the model's config, a digest of its weights,
-and the id, the rate and the samples of each stream.
+Tensors, of a model: ``layer.0`` (streams, d_model, d_state) and so on, ``total`` (streams,
+d_model), ``samples`` (streams,), and ``answer`` (streams, d_output) if it pools; of features, see
+:mod:`.feature_runner`. The metadata has a format, a version, a digest of all else, and as JSON the
+model's config, a digest of its weights, and the id, the rate and the samples of each stream.
 """
 
 import json
 import math
 import os
 from collections.abc import Hashable, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from s4d_torch._files import write_atomically
-from s4d_torch.deploy.stream.runner import Runner, StreamPosition, joined, row_of
-from s4d_torch.nn.model import NO_EFFECT, SequenceModel
-from s4d_torch.nn.state import ModelState
+from s4d_torch.deploy.stream.identity import digest
+from s4d_torch.deploy.stream.runner import AnyRunner, StreamPosition
 
 FORMAT, VERSION = "s4d_torch stream", 2  # since 2 with a digest
 
 
 def write_streams(
-    path: str | os.PathLike[str], runner: Runner, streams: Mapping[Any, StreamPosition]
+    path: str | os.PathLike[str], runner: AnyRunner, streams: Mapping[Any, StreamPosition]
 ) -> None:
     """Write the states of streams by their ids, whole or not at all."""
     described = []
@@ -38,59 +35,31 @@ def write_streams(
         described.append({"id": name, "rate": position.rate, "samples": position.samples})
     if not described:
         raise ValueError("there is no stream to write; push to one first")
-    tensors = _named(joined([runner.state(position) for position in streams.values()]))
-    if runner.pools:
-        none = torch.zeros(runner.model.d_output, dtype=runner.dtype, device=runner.device)
-        answers = [position.answer for position in streams.values()]
-        tensors["answer"] = torch.stack([none if y is None else y for y in answers])
-    about = {**_identity(runner.model), "streams": described}
+    tensors = runner.packed(list(streams.values()))
+    about = {**runner.identity(), "streams": described}
     tensors = {name: x.cpu().contiguous() for name, x in tensors.items()}
     metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(about)}
-    metadata["sha256"] = _digest(dict(sorted(tensors.items())), metadata["description"])
+    metadata["sha256"] = digest(dict(sorted(tensors.items())), metadata["description"])
     content = save(tensors, metadata)
     write_atomically({Path(path): content})
 
 
-def read_streams(path: str | os.PathLike[str], runner: Runner) -> dict[Hashable, StreamPosition]:
+def read_streams(path: str | os.PathLike[str], runner: AnyRunner) -> dict[Hashable, StreamPosition]:
     """The streams of a file, by their ids; an error unless this very model wrote it."""
     described, tensors = _read(Path(path))
-    _check_identity(described, runner.model, path)
+    _check_identity(described, runner.identity(), path)
     streams = described.get("streams")
     if not isinstance(streams, list) or not streams or not all(map(_is_described, streams)):
         raise ValueError(f"{str(path)!r} does not say which streams it holds; write it again")
     _check_tensors(tensors, runner, len(streams), path)
-    tensors = {name: x.to(runner.device) for name, x in tensors.items()}
-    layers = tuple(tensors[f"layer.{i}"] for i in range(len(runner.model.blocks)))
-    states = ModelState(layers, tensors["total"], tensors["samples"])
     found: dict[Hashable, StreamPosition] = {}
     for row, stream in enumerate(streams):
-        rate, samples = stream["rate"], stream["samples"]
-        answer = tensors["answer"][row].clone() if runner.pools and samples else None
-        state = row_of(states, row)
-        found[stream["id"]] = StreamPosition(rate, samples, state, answer=answer)
+        position = runner.unpacked(tensors, row)
+        position.rate, position.samples = stream["rate"], stream["samples"]
+        if not position.samples:
+            position.answer = None
+        found[stream["id"]] = position
     return found
-
-
-def _named(states: ModelState) -> dict[str, Tensor]:
-    layers = {f"layer.{i}": layer for i, layer in enumerate(states.layers)}
-    return {**layers, "total": states.total, "samples": states.samples}
-
-
-def _identity(model: SequenceModel) -> dict[str, Any]:
-    """What two models have in common that answer alike."""
-    config = {name: value for name, value in model.config.items() if name not in NO_EFFECT}
-    weights = _digest(model.state_dict())
-    return {"config": json.loads(json.dumps(config)), "weights": weights}
-
-
-def _digest(tensors: Mapping[str, Tensor], about: str = "") -> str:
-    """Of names, types, shapes and values, and of what is said about them."""
-    digest = sha256(about.encode())
-    for name, x in tensors.items():
-        digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
-        dense = x.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
-        digest.update(dense.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -114,7 +83,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"reads {VERSION}; use the release that wrote it, or a newer one"
         )
     ordered = dict(sorted(tensors.items()))
-    if metadata.get("sha256") != _digest(ordered, metadata.get("description", "")):
+    if metadata.get("sha256") != digest(ordered, metadata.get("description", "")):
         raise ValueError(f"{str(path)!r} is damaged: it does not match its digest; write it again")
     try:
         described = json.loads(metadata["description"])
@@ -125,8 +94,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return described, tensors
 
 
-def _check_identity(described: dict[str, Any], model: SequenceModel, path: Any) -> None:
-    own = _identity(model)
+def _check_identity(described: dict[str, Any], own: dict[str, Any], path: Any) -> None:
     theirs, ours = (_flat(identity["config"]) for identity in (described, own))
     different = [
         f"{name} {theirs.get(name)!r} instead of {ours.get(name)!r}"
@@ -159,10 +127,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k != "method"} | method
 
 
-def _check_tensors(tensors: dict[str, Tensor], runner: Runner, streams: int, path: Any) -> None:
-    wanted = _named(runner.model.initial_state(streams))
-    if runner.pools:
-        wanted["answer"] = torch.empty(streams, runner.model.d_output, dtype=runner.dtype)
+def _check_tensors(tensors: dict[str, Tensor], runner: AnyRunner, streams: int, path: Any) -> None:
+    wanted = runner.packed([StreamPosition() for _ in range(streams)])
     for name, x in wanted.items():
         found = tensors.get(name)
         if found is None or found.shape != x.shape or found.dtype != x.dtype:

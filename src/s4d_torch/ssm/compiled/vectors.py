@@ -240,6 +240,19 @@ def convert(typing: Any, array: Any, vector: Any) -> Any:
 
 
 @intrinsic
+def count_above(typing: Any, counts: Any, vector: Any, threshold: Any) -> Any:
+    """``counts`` and one more wherever ``vector`` lies above ``threshold``; NaN never does."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = args[0].type
+        one, none = (ir.Constant(kind, [number] * LANES) for number in (1.0, 0.0))
+        above = builder.fcmp_ordered(">", args[1], args[2])
+        return builder.fadd(args[0], builder.select(above, one, none))
+
+    return counts(counts, vector, threshold), generate
+
+
+@intrinsic
 def add_wide(typing: Any, array: Any, place: Any, given: Any) -> Any:
     """Add a vector, or four that follow one another, to ``array`` in double precision."""
     wide, single = Vector(types.float64), isinstance(given, Vector)
