@@ -35,7 +35,7 @@ if TYPE_CHECKING or not is_command():
 
 if TYPE_CHECKING:
     from s4d_torch.deploy import Stream, Streams, export_model, from_official, from_official_model
-    from s4d_torch.estimators import S4DClassifier, S4DRegressor
+    from s4d_torch.estimators import S4DClassifier, S4DForecaster, S4DRegressor
     from s4d_torch.training import Run, load_run
 
 # what is imported when it is first asked for
@@ -52,6 +52,7 @@ _LATER = {
     "S4": "s4d_torch.nn",
     "S4D": "s4d_torch.nn",
     "S4DClassifier": "s4d_torch.estimators",
+    "S4DForecaster": "s4d_torch.estimators",
     "S4DRegressor": "s4d_torch.estimators",
     "SSM": "s4d_torch.nn",
     "SequenceModel": "s4d_torch.nn",
@@ -77,7 +78,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
-    "ModelState", "OutputOnly", "Run", "S4DClassifier", "S4DRegressor", "SequenceModel", "Stream",
-    "Streams", "__version__", "export_model", "from_official", "from_official_model", "load_run",
-    "parameter_groups",
+    "ModelState", "OutputOnly", "Run", "S4DClassifier", "S4DForecaster", "S4DRegressor",
+    "SequenceModel", "Stream", "Streams", "__version__", "export_model", "from_official",
+    "from_official_model", "load_run", "parameter_groups",
 ]  # fmt: skip

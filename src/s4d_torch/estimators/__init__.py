@@ -10,6 +10,7 @@ except ModuleNotFoundError as error:
     raise missing_package("estimators", "scikit-learn", "estimators") from error
 
 from s4d_torch.estimators.classifier import S4DClassifier
+from s4d_torch.estimators.forecasting import S4DForecaster
 from s4d_torch.estimators.regressor import S4DRegressor
 
-__all__ = ["S4DClassifier", "S4DRegressor"]
+__all__ = ["S4DClassifier", "S4DRegressor", "S4DForecaster"]

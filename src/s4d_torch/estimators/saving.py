@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,14 @@ FORMAT, FORMAT_VERSION = "s4d_torch estimator", 1
 # what fit learned, apart from the model
 NEEDED = ("n_channels_in_", "n_outputs_", "n_epochs_", "history_")
 LEARNED = (*NEEDED, "n_features_in_", "targets_in_columns_")
+PARTS = ("options", "learned", "arrays", "units", "sha256")
 ARRAYS = ("classes_", "feature_names_in_", "target_shift_", "target_scale_")
 
 
 def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
     """Write the model as :meth:`SequenceModel.save_pretrained` does, and the rest beside it."""
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; name a folder")
-    options = {name: _option(name, x) for name, x in estimator.get_params(deep=False).items()}
+    folder = folder_for(folder)
+    options = {name: option(name, x) for name, x in estimator.get_params(deep=False).items()}
     learned = {name: getattr(estimator, name) for name in LEARNED if hasattr(estimator, name)}
     arrays = {
         name: _listed(name, getattr(estimator, name)) for name in ARRAYS if hasattr(estimator, name)
@@ -38,16 +38,29 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
     units = {"shift": estimator.units_.shift.tolist(), "scale": estimator.units_.scale.tolist()}
     estimator.model_.preprocessing = _preprocessing(estimator, units)
     estimator.model_.save_pretrained(folder)
+    parts = {"options": options, "learned": learned, "arrays": arrays, "units": units}
+    write_description(folder, estimator, parts, (WEIGHTS, CONFIG))
+
+
+def folder_for(folder: str | os.PathLike[str]) -> Path:
+    """Where to save; a file of that name is refused."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; name a folder")
+    return folder
+
+
+def write_description(
+    folder: Path, estimator: Any, parts: Mapping[str, Any], files: Sequence[str]
+) -> None:
+    """``estimator.json``, with the checksums of the files that were written beside it."""
     described = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "s4d_torch": __version__,
         "estimator": type(estimator).__name__,
-        "options": options,
-        "learned": learned,
-        "arrays": arrays,
-        "units": units,
-        "sha256": {name: _digest(folder / name) for name in (WEIGHTS, CONFIG)},
+        **parts,
+        "sha256": {name: _digest(folder / name) for name in files},
     }
     write_atomically({folder / ESTIMATOR: f"{json.dumps(described, indent=2)}\n".encode()})
 
@@ -55,20 +68,9 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
 def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
     """An estimator of ``cls`` from what :func:`save` wrote."""
     folder = Path(folder)
-    path = folder / ESTIMATOR
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no estimator: no {ESTIMATOR}; save one there")
-    described = _described(path, cls)
-    for name, digest in described["sha256"].items():
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder / name} is missing; the folder is not complete")
-        if _digest(folder / name) != digest:
-            raise ValueError(
-                f"{folder / name} is not the file that was saved with {ESTIMATOR}: it was changed, "
-                "or copied in part; save or copy the estimator again"
-            )
+    described, path = read_description(folder, cls, PARTS, (WEIGHTS, CONFIG))
     try:
-        estimator = cls(**{name: _chosen(name, x) for name, x in described["options"].items()})
+        estimator = cls(**{name: chosen(name, x) for name, x in described["options"].items()})
         learned, arrays = described["learned"], described["arrays"]
         if other := [*(learned.keys() - {*LEARNED}), *(arrays.keys() - {*ARRAYS})]:
             raise ValueError(f"unknown entry {other[0]!r}")
@@ -83,6 +85,25 @@ def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
     estimator.model_ = SequenceModel.read_pretrained(folder).eval()
     _check_fit(estimator, path)
     return estimator
+
+
+def read_description(
+    folder: Path, cls: type[Any], parts: Sequence[str], files: Sequence[str]
+) -> tuple[dict[str, Any], Path]:
+    """What :func:`write_description` wrote and where, if the files beside it are those it saw."""
+    path = folder / ESTIMATOR
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no estimator: no {ESTIMATOR}; save one there")
+    described = _described(path, cls, parts, files)
+    for name, digest in described["sha256"].items():
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name} is missing; the folder is not complete")
+        if _digest(folder / name) != digest:
+            raise ValueError(
+                f"{folder / name} is not the file that was saved with {ESTIMATOR}: it was changed, "
+                "or copied in part; save or copy the estimator again"
+            )
+    return described, path
 
 
 def _preprocessing(estimator: Any, units: dict[str, Any]) -> dict[str, Any] | None:
@@ -100,7 +121,9 @@ def _preprocessing(estimator: Any, units: dict[str, Any]) -> dict[str, Any] | No
     return found
 
 
-def _described(path: Path, cls: type[Any]) -> dict[str, Any]:
+def _described(
+    path: Path, cls: type[Any], parts: Sequence[str], files: Sequence[str]
+) -> dict[str, Any]:
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -118,11 +141,11 @@ def _described(path: Path, cls: type[Any]) -> dict[str, Any]:
             f"{path} holds a {described.get('estimator')}, not a {cls.__name__}; "
             f"use {described.get('estimator')}.load"
         )
-    for name in ("options", "learned", "arrays", "units", "sha256"):
+    for name in parts:
         if not isinstance(described.get(name), dict):
             raise ValueError(f"{path} has no {name!r}; save it again")
-    if set(described["sha256"]) != {WEIGHTS, CONFIG}:
-        raise ValueError(f"{path} has no sha256 of {WEIGHTS} and {CONFIG}; save it again")
+    if set(described["sha256"]) != {*files}:
+        raise ValueError(f"{path} has no sha256 of {' and '.join(files)}; save it again")
     return described
 
 
@@ -150,7 +173,8 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _option(name: str, value: Any) -> Any:
+def option(name: str, value: Any) -> Any:
+    """An option of an estimator as JSON holds it."""
     if isinstance(value, Method):
         return {"Method": asdict(value)}
     if name == "class_weight" and hasattr(value, "items"):
@@ -160,7 +184,8 @@ def _option(name: str, value: Any) -> Any:
     return _plain(value)
 
 
-def _chosen(name: str, value: Any) -> Any:
+def chosen(name: str, value: Any) -> Any:
+    """Undo :func:`option`."""
     if name == "method" and isinstance(value, dict):
         return Method().replace(**value["Method"])
     if name == "class_weight" and isinstance(value, dict):
