@@ -245,8 +245,8 @@ class S4DForecaster(BaseEstimator):  # type: ignore[misc]
             ahead = read("X_future", X_future)
             if ahead.columns != len(covariates.known) or ahead.form.keys != form.keys:
                 raise ValueError(
-                    f"X_future has {ahead.columns} columns for {len(ahead.series)} series, "
-                    f"expected the {len(covariates.known)} known columns of X for {len(times)} series"
+                    f"X_future has {ahead.columns} columns for {len(ahead.series)} series, expected"
+                    f" the {len(covariates.known)} known columns of X for {len(times)} series"
                 )
             for x, stamps in zip(ahead.series, times, strict=True):
                 check_rows(x, horizon, stamps, "the horizon is", exact=False)
