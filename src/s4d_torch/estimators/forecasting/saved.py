@@ -132,7 +132,10 @@ def _tensors(forecaster: Any) -> dict[str, torch.Tensor]:
     arrays["rolled_spread"] = forecaster.rolled_spread_
     arrays["covariate_shift"] = forecaster.covariates_.shift
     arrays["covariate_scale"] = forecaster.covariates_.scale
-    return {name: torch.from_numpy(np.array(x, dtype=np.float64)) for name, x in arrays.items()}
+    return {
+        name: torch.from_numpy(np.array(x, dtype=np.float64, order="C"))
+        for name, x in arrays.items()
+    }
 
 
 def _stamp(last: Any) -> Any:

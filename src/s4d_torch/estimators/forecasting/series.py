@@ -175,7 +175,7 @@ def _read_one(name: str, given: Any, times: Any) -> tuple[Series, Form]:
     if np.iscomplexobj(values):
         raise ValueError(f"Complex data not supported: {name} is {values.dtype}")
     try:
-        values = values.astype(np.float64)
+        values = values.astype(np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} holds more than numbers ({error})") from error
     if values.ndim not in (1, 2) or 0 in values.shape:

@@ -106,7 +106,8 @@ def _irregular(times: Array, steps: Array, name: str) -> ValueError:
             f"{name}: {_show(times[row + 1])} comes after {_show(times[row])} in row {row + 1}; "
             "sort the rows by time"
         )
-    usual = np.median(steps)
+    sizes, counts = np.unique(steps, return_counts=True)
+    usual = sizes[np.argmax(counts)]  # the most frequent, of equals the smallest
     row = int(np.argmax(steps != usual))
     kind = "is a gap" if steps[row] > usual else "are too close"
     return ValueError(
