@@ -163,6 +163,13 @@ def test_only_cycles_that_were_seen_twice_are_in_the_calendar() -> None:
     np.testing.assert_allclose(noon, [[0, -1], [0, -1]], atol=1e-9)
 
 
+def test_without_quantiles_there_is_the_mean_alone() -> None:
+    model = S4DForecaster(**TINY, quantiles=()).fit(waves())
+    assert model.predict().shape == (6,)
+    assert model.predict_quantiles().shape == (6, 0)
+    assert model.backtest(waves(), stride=40).pinball == 0
+
+
 # ---- identities -------------------------------------------------------------------------------
 
 

@@ -182,6 +182,9 @@ def test_series_without_times_where_fit_had_them() -> None:
     model = S4DForecaster(**QUICK).fit(pd.Series(noise(), DAYS))
     with pytest.raises(ValueError, match="their week is a covariate"):
         model.predict(y=noise())
+    hours = pd.date_range("2024-01-01", periods=200, freq="h")
+    with pytest.raises(ValueError, match="a row every 3600 s, in fit it was every 86400 s"):
+        model.predict(y=pd.Series(noise(), hours))
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def _misses(network: ForecastNetwork, dataset: Dataset, split: Split) -> Tensor:
 
 def _quantiles(missed: Tensor, levels: tuple[float, ...]) -> Tensor:
     """Of misses (windows, horizon), for each step: (horizon, levels)."""
+    if not levels:
+        return missed.new_zeros(missed.shape[1], 0)
     wanted = torch.tensor(levels, dtype=missed.dtype)
     return torch.quantile(missed, wanted, dim=0).T
 

@@ -55,9 +55,8 @@ class Covariates:
     def n_known(self) -> int:
         return len(self.known) + 2 * len(self.cycles)
 
-    def rows(self, x: Array | None, times: Array | None) -> Array:
-        """All columns beside a series, (samples, past + known), as the network reads them."""
-        count = len(times) if x is None and times is not None else len(x) if x is not None else 0
+    def rows(self, x: Array | None, times: Array | None, count: int) -> Array:
+        """All columns beside a series, (count, past + known), as the network reads them."""
         parts = [np.zeros((count, 0))]
         if x is not None:
             units = (x - self.shift) / self.scale
@@ -121,4 +120,4 @@ def _count(given: Given) -> str:
 def _position(name: Any, columns: tuple[Any, ...]) -> int:
     if name in columns:
         return columns.index(name)
-    raise ValueError(unknown("past_only, which takes a column of X,", name, columns))
+    raise ValueError(unknown("past_only, which takes a column of X,", name, map(str, columns)))

@@ -195,6 +195,12 @@ class S4DForecaster(BaseEstimator):  # type: ignore[misc]
                 f"fit had time stamps (their {', '.join(covariates.cycles)} is a covariate) and y "
                 "has none; give times, or a pandas index"
             )
+        before, here = self._context.step, given.step
+        if before and here and not 0.8 < here.seconds / before.seconds < 1.25:  # months differ
+            raise ValueError(
+                f"y has a row every {here.seconds:g} s, in fit it was every {before.seconds:g} s; "
+                "sample it as it was there"
+            )
 
     def _forecast(
         self, horizon: int | None, X_future: Any, y: Any, X: Any, times: Any

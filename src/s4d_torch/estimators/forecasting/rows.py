@@ -116,10 +116,10 @@ def make_context(
     stamps = [series.times for series in y.series] if times is None else list(times)
     xs = [None] * len(y.series) if X is None else [series.values for series in X.series]
     ends = [len(series) for series in y.series] if ends is None else ends
-    beside = []
-    for series, x, each in zip(y.series, xs, stamps, strict=True):
-        rows = covariates.rows(x, each)
-        beside.append(rows if rows.shape[1] else np.zeros((len(series), 0)))
+    beside = [
+        covariates.rows(x, each, len(series))
+        for series, x, each in zip(y.series, xs, stamps, strict=True)
+    ]
     units = [_units(series.values[:end]) for series, end in zip(y.series, ends, strict=True)]
     return Context(
         tuple(series.name for series in y.series),

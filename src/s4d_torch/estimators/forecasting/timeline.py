@@ -26,6 +26,8 @@ class Step(NamedTuple):
     @property
     def seconds(self) -> float:
         """What it lasts, about."""
+        if self.unit == "1":
+            return float(self.size)
         each = {"ns": 1e-9, "M": CYCLES["year"] / 12, "E": CYCLES["year"] / 12}
         return self.size * each.get(self.unit, CYCLES["day"])
 
