@@ -180,7 +180,7 @@ def _write_csv(
     from s4d_torch._files import write_atomically
 
     rows = len(parts.y)
-    stamps = range(rows, rows + len(mean))
+    stamps: list[Any] = list(range(rows, rows + len(mean)))
     if step is not None:
         times = step.after(parts.times[-1], len(mean))
         dates = times.dtype.kind == "M"
