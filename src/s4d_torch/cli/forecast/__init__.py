@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -11,10 +11,7 @@ from rich.console import Console
 from s4d_torch._progress import say
 from s4d_torch.cli.common.console import as_json, plain_table
 from s4d_torch.cli.common.flags import Switch, shown
-from s4d_torch.cli.common.parsing import CommandError, UsageError
-
-if TYPE_CHECKING:
-    from s4d_torch.data.user_files.time_table import TimeTable
+from s4d_torch.cli.common.parsing import UsageError
 
 Names = tuple[str, ...]
 
@@ -68,13 +65,14 @@ class Forecast:
         if len(set(columns)) < len(columns):
             raise UsageError("a column is named twice among --target, --past and --known")
         # here, as help and mistakes need not wait for torch
+        from s4d_torch.cli.forecast.parts import Parts
         from s4d_torch.data.user_files.time_table import read_time_table
         from s4d_torch.estimators.forecasting.comparison import compare, usual_season
         from s4d_torch.estimators.forecasting.timeline import read_step
 
         table = read_time_table(self.table.expanduser(), columns, self.time)
         step = None if table.times is None else read_step(table.times, str(self.table))
-        parts = _Parts.of(self, table)
+        parts = Parts.of(self, table)
         season = usual_season(step) if self.season is None else self.season
         model = self._model(quiet=self.json)
         found = compare(
@@ -106,14 +104,15 @@ class Forecast:
             verbose=0 if quiet else 1,
         )
 
-    def _write(self, parts: "_Parts", step: Any, mean: Any, spread: Any, found: Any) -> list[Path]:
+    def _write(self, parts: Any, step: Any, mean: Any, spread: Any, found: Any) -> list[Path]:
+        from s4d_torch.cli.forecast.parts import write_csv
         from s4d_torch.explore.forecast_page import forecast_page
 
         model, levels = found.model, found.model.quantiles
         ends = [levels.index(0.05), levels.index(0.95)]
         self.out.mkdir(parents=True, exist_ok=True)
         csv_file, html_file = self.out / "forecast.csv", self.out / "forecast.html"
-        _write_csv(csv_file, parts, step, self.target, mean, spread, levels)
+        write_csv(csv_file, parts, step, self.target, mean, spread, levels)
         command = f"s4d forecast {shlex.quote(str(self.table))} --target "
         command += f"{shlex.join(self.target)} --horizon {self.horizon}"
         title = f"Forecast of {', '.join(self.target)}"
@@ -123,76 +122,6 @@ class Forecast:
         page.save(html_file)
         model.save(self.out / "model")
         return [csv_file, html_file, self.out / "model"]
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """A table cut where its targets end: y, X and times up to there, X_future after it."""
-
-    y: Any
-    X: Any
-    X_future: Any
-    times: Any
-    time: str
-    filled: Any
-
-    @staticmethod
-    def of(asked: Forecast, table: "TimeTable") -> "_Parts":
-        import numpy as np
-
-        from s4d_torch.data.missing_values import interpolate
-
-        targets = table.columns(asked.target)
-        there = np.flatnonzero(~np.isnan(targets).all(1))
-        if not len(there):
-            raise CommandError(f"{asked.table} has no value in {', '.join(asked.target)}")
-        end = int(there[-1]) + 1
-        y, after = targets[:end], len(targets) - end
-        if after and not asked.known:
-            raise CommandError(
-                f"{asked.table}: the last {after} rows have no value in "
-                f"{', '.join(asked.target)}; remove them, or name columns that are --known there"
-            )
-        if asked.known and after < asked.horizon:
-            raise CommandError(
-                f"{asked.table} ends too early: {', '.join(asked.known)} is known for {after} rows "
-                f"after the targets, the horizon is {asked.horizon}; add rows with empty targets"
-            )
-        filled = interpolate(y.T).T
-        beside = table.columns([*asked.past, *asked.known])
-        return _Parts(
-            y=filled if asked.missing == "interpolate" else y,
-            X=beside[:end] if beside.shape[1] else None,
-            X_future=table.columns(asked.known)[end:] if asked.known else None,
-            times=None if table.times is None else table.times[:end],
-            time=table.time or "row",
-            filled=filled,
-        )
-
-
-def _write_csv(
-    file: Path, parts: _Parts, step: Any, targets: Names, mean: Any, spread: Any, levels: Any
-) -> None:
-    """A row for each step: its time, then for each target the mean and the quantiles."""
-    import csv
-    import io
-
-    from s4d_torch._files import write_atomically
-
-    rows = len(parts.y)
-    stamps: list[Any] = list(range(rows, rows + len(mean)))
-    if step is not None:
-        times = step.after(parts.times[-1], len(mean))
-        dates = times.dtype.kind == "M"
-        stamps = [str(t.astype("M8[s]")).replace("T", " ") if dates else int(t) for t in times]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [f"{target}{end}" for target in targets for end in ("", *(f"_q{x:g}" for x in levels))]
-    writer.writerow([parts.time, *names])
-    for i, stamp in enumerate(stamps):
-        cells = [x for j in range(len(targets)) for x in (mean[i, j], *spread[i, j])]
-        writer.writerow([stamp, *(f"{x:.7g}" for x in cells)])
-    write_atomically({file: text.getvalue().encode()})
 
 
 def _show(console: Console, found: Any) -> None:
