@@ -17,6 +17,7 @@ TESTED = 0.2  # of all rows
 MOST_ORIGINS = 500  # forecasts that are compared: more are closer together than they differ
 SEASONS = ("day", "week", "year")
 LONGEST_SEASON = 400  # samples
+OWN = ("S4DForecaster", "linear")
 
 
 class Score(NamedTuple):
@@ -78,30 +79,36 @@ def compare(
             "rows, or a shorter horizon"
         )
 
-    def part(x: Array | None, last: int | None = None, first: int = 0) -> Array | None:
-        return None if x is None else x[first:last]
-
     stride = max(1, (rows - start - horizon + 1) // MOST_ORIGINS)
-    tests = []
-    for each in (model, clone(model).set_params(epochs=0)):
-        each.fit(y[:start], part(X, start), times=part(times, start))
-        first = start - each.window_
-        tests.append(
-            each.backtest(
-                y[first:], horizon, stride, part(X, first=first), times=part(times, first=first)
-            )
-        )
+    line = clone(model).set_params(epochs=0)
+    tests = [_tested(each, y, X, times, start, stride) for each in (model, line)]
     places = tests[0].origins[:, 1] + start - model.window_
     naive = seasonal_naive(y, places, horizon, min(season, start))
-    scores = [
-        Score(name, test.mse, test.mae, _coverage(test))
-        for name, test in zip(("S4DForecaster", "linear"), tests, strict=True)
-    ]
     missed = naive - tests[0].actual
-    scores.append(
-        Score("seasonal naive", float(np.square(missed).mean()), float(np.abs(missed).mean()), None)
+    scores = (
+        *(
+            Score(name, test.mse, test.mae, _coverage(test))
+            for name, test in zip(OWN, tests, strict=True)
+        ),
+        Score(
+            "seasonal naive", float(np.square(missed).mean()), float(np.abs(missed).mean()), None
+        ),
     )
-    return Comparison(model, tuple(scores), tests[0], naive, start, season)
+    return Comparison(model, scores, tests[0], naive, start, season)
+
+
+def _tested(
+    model: S4DForecaster, y: Array, X: Array | None, times: Array | None, start: int, stride: int
+) -> Backtest:
+    """Fitted to the rows before ``start``, and tested from there on."""
+
+    def part(x: Array | None, first: int | None, last: int | None) -> Array | None:
+        return None if x is None else x[first:last]
+
+    model.fit(y[:start], part(X, None, start), times=part(times, None, start))
+    first = start - model.window_
+    x, stamps = part(X, first, None), part(times, first, None)
+    return model.backtest(y[first:], None, stride, x, times=stamps)
 
 
 def _coverage(test: Any) -> float | None:

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import Method
 from s4d_torch.nn.model import SequenceModel
-from s4d_torch.nn.pretrained import Pretrained
+from s4d_torch.nn.pretrained import Pretrained, configurable
 
 CENTERS = ("mean", "last")
 EFFECTS = 16  # features that known covariates become before their effect is weighed
@@ -54,7 +54,10 @@ class ForecastNetwork(Pretrained):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        arguments = locals()  # taken before other names are
         super().__init__()
+        self.config = {name: arguments[name] for name in configurable(ForecastNetwork)}
+        self.config["levels"] = list(levels)
         validate.one_of("center", center, CENTERS)
         for name, size in (("window", window), ("horizon", horizon)):
             validate.positive_integer(name, size)
@@ -81,19 +84,7 @@ class ForecastNetwork(Pretrained):
         self.spread = nn.Parameter(torch.zeros(horizon, outputs, **empty))
         self.register_buffer("calibration", torch.zeros(horizon, outputs, **empty))
         self.effects = _linear(known, effects, **factory) if known else None
-        self.config = {
-            "window": window,
-            "horizon": horizon,
-            "levels": list(self.levels),
-            "past": past,
-            "known": known,
-            "center": center,
-            "d_model": d_model,
-            "n_layers": n_layers,
-            "d_state": d_state,
-            "dropout": dropout,
-            "method": asdict(self.branch.method),
-        }
+        self.config["method"] = asdict(self.branch.method)
 
     @property
     def length(self) -> int:
