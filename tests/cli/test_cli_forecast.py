@@ -54,6 +54,7 @@ def test_forecasts_with_intervals_a_page_and_a_model(
     page = (out / "forecast.html").read_text("utf-8")
     assert page.count('<svg class="chart"') == 3
     assert "90% interval covers" in page
+    assert f"--target load --horizon 6 --window 24 --epochs 0 --out {out}</code>" in page
     assert S4DForecaster.load(out / "model").horizon == 6
 
 

@@ -1,7 +1,7 @@
 """``s4d forecast``: the future of a table's columns."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +90,18 @@ class Forecast:
         for file in written:
             say(console, f"wrote {file}")
 
+    def command(self) -> str:
+        """What was called, with the options that are not as they would be anyway."""
+        words = ["s4d", "forecast", str(self.table)]
+        for option in fields(self)[1:]:
+            value = getattr(self, option.name)
+            if value == option.default or option.name == "json":
+                continue
+            words.append(f"--{option.name}")
+            if value is not True:
+                words += map(str, value if isinstance(value, tuple) else [value])
+        return shlex.join(words)
+
     def _model(self, *, quiet: bool) -> Any:
         from s4d_torch.estimators import S4DForecaster
 
@@ -113,11 +125,9 @@ class Forecast:
         self.out.mkdir(parents=True, exist_ok=True)
         csv_file, html_file = self.out / "forecast.csv", self.out / "forecast.html"
         write_csv(csv_file, parts, step, self.target, mean, spread, levels)
-        command = f"s4d forecast {shlex.quote(str(self.table))} --target "
-        command += f"{shlex.join(self.target)} --horizon {self.horizon}"
         title = f"Forecast of {', '.join(self.target)}"
         page = forecast_page(
-            title, command, self.target, parts.filled, spread[..., ends], mean, found
+            title, self.command(), self.target, parts.filled, spread[..., ends], mean, found
         )
         page.save(html_file)
         model.save(self.out / "model")

@@ -30,6 +30,7 @@ class SktimeS4DForecaster(BaseForecaster):  # type: ignore[misc]
 
     Examples
     --------
+    >>> from s4d_torch.estimators.forecasting.sktime_forecaster import SktimeS4DForecaster
     >>> from sktime.datasets import load_airline
     >>> y = load_airline()
     >>> forecaster = SktimeS4DForecaster(epochs=0).fit(y, fh=[1, 2, 3])
@@ -128,7 +129,10 @@ class SktimeS4DForecaster(BaseForecaster):  # type: ignore[misc]
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Small and quick ones, for sktime's own checks."""
         tiny = {"n_layers": 1, "d_model": 4, "d_state": 2, "n_jobs": 1}
-        return [{"epochs": 1, "window": 4, "options": tiny, "random_state": 0}]
+        return [
+            {"epochs": 1, "window": 4, "options": tiny, "random_state": 0},
+            {"epochs": 0, "window": 5, "random_state": 0},
+        ]
 
 
 def _between(quantiles: Array, levels: Sequence[float], level: float) -> Array:
