@@ -51,10 +51,10 @@ lint: .venv/.installed ## check style (ruff) and types (mypy, strict)
 	@$(PYTHON) -m venv .venv
 	@touch $@
 
-# One pip command, so that the resolver sees torch and all that needs it at once. Then aeon, whose
-# checks of estimators the tests run: it asks for an older numba than it needs.
+# One pip command, so that the resolver sees torch and all that needs it at once. Then aeon
+# and sktime, whose checks of estimators the tests run: they ask for older packages than they need.
 .venv/.installed: .venv/.pins pyproject.toml
 	@echo "installing s4d-torch and the pinned packages into .venv (minutes, the first time)"
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m pip install -qq --no-deps -c constraints.txt aeon
+	@$(BIN)/python -m pip install -qq --no-deps -c constraints.txt aeon sktime scikit-base
 	@touch $@

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         S4DFeatureClassifier,
         S4DFeatureRegressor,
         S4DFeatures,
+        S4DForecaster,
         S4DRegressor,
     )
     from s4d_torch.training import Run, load_run
@@ -61,6 +62,7 @@ _LATER = {
     "S4DFeatureClassifier": "s4d_torch.estimators",
     "S4DFeatureRegressor": "s4d_torch.estimators",
     "S4DFeatures": "s4d_torch.estimators",
+    "S4DForecaster": "s4d_torch.estimators",
     "S4DRegressor": "s4d_torch.estimators",
     "SSM": "s4d_torch.nn",
     "SequenceModel": "s4d_torch.nn",
@@ -87,7 +89,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "DSS", "METHODS", "S4", "S4D", "SSM", "Block", "CompiledStep", "Layer", "Method",
     "ModelState", "OutputOnly", "Run", "S4DClassifier", "S4DFeatureClassifier",
-    "S4DFeatureRegressor", "S4DFeatures", "S4DRegressor", "SequenceModel", "Stream", "Streams",
-    "__version__", "export_model", "from_official", "from_official_model", "load_run",
-    "parameter_groups",
+    "S4DFeatureRegressor", "S4DFeatures", "S4DForecaster", "S4DRegressor", "SequenceModel",
+    "Stream", "Streams", "__version__", "export_model", "from_official", "from_official_model",
+    "load_run", "parameter_groups",
 ]  # fmt: skip

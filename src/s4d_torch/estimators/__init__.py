@@ -17,6 +17,7 @@ from s4d_torch.estimators.features import (
     S4DFeatureRegressor,
     S4DFeatures,
 )
+from s4d_torch.estimators.forecasting import S4DForecaster
 from s4d_torch.estimators.regressor import S4DRegressor
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "S4DFeatureClassifier",
     "S4DFeatureRegressor",
     "S4DFeatures",
+    "S4DForecaster",
     "S4DRegressor",
 ]

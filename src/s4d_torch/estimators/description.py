@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from s4d_torch.nn.method import Method
 
 ESTIMATOR = "estimator.json"
 FORMAT, FORMAT_VERSION = "s4d_torch estimator", 1
+PARTS = ("options", "learned", "arrays", "units")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Path:
 
 def check_savable(estimator: Any, layout: Layout) -> dict[str, Any]:
     """Options, attributes and units as JSON holds them; an error if it cannot."""
-    options = {name: _option(name, x) for name, x in estimator.get_params(deep=False).items()}
+    options = {name: option(name, x) for name, x in estimator.get_params(deep=False).items()}
     learned = {
         name: getattr(estimator, name) for name in layout.learned if hasattr(estimator, name)
     }
@@ -51,15 +53,17 @@ def check_savable(estimator: Any, layout: Layout) -> dict[str, Any]:
     return {"options": options, "learned": learned, "arrays": arrays, "units": units}
 
 
-def write_description(estimator: Any, parts: dict[str, Any], folder: Path, layout: Layout) -> None:
-    """Write what :func:`check_savable` found; the files of the layout have to be there."""
+def write_description(
+    estimator: Any, parts: dict[str, Any], folder: Path, files: Sequence[str]
+) -> None:
+    """Write parts that JSON can hold, and the checksums of ``files``, which have to be there."""
     described = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "s4d_torch": __version__,
         "estimator": type(estimator).__name__,
         **parts,
-        "sha256": {name: _digest(folder / name) for name in layout.files},
+        "sha256": {name: _digest(folder / name) for name in files},
     }
     write_atomically({folder / ESTIMATOR: f"{json.dumps(described, indent=2)}\n".encode()})
 
@@ -68,11 +72,22 @@ def read_description(
     cls: type[Any], folder: str | os.PathLike[str], layout: Layout
 ) -> tuple[Any, Path]:
     """An estimator of ``cls`` without what is in its files, whose checksums are right."""
+    described, path = read_parts(cls, folder, PARTS, layout.files)
+    try:
+        return _made(cls, described, layout), path
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} describes no valid {cls.__name__}: {error}") from error
+
+
+def read_parts(
+    cls: type[Any], folder: str | os.PathLike[str], parts: Sequence[str], files: Sequence[str]
+) -> tuple[dict[str, Any], Path]:
+    """What :func:`write_description` wrote, with those parts; the checksums of files are right."""
     folder = Path(folder)
     path = folder / ESTIMATOR
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no estimator: no {ESTIMATOR}; save one there")
-    described = _described(path, cls, layout)
+    described = _described(path, cls, parts, files)
     for name, digest in described["sha256"].items():
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name} is missing; the folder is not complete")
@@ -81,14 +96,11 @@ def read_description(
                 f"{folder / name} is not the file that was saved with {ESTIMATOR}: it was changed, "
                 "or copied in part; save or copy the estimator again"
             )
-    try:
-        return _made(cls, described, layout), path
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} describes no valid {cls.__name__}: {error}") from error
+    return described, path
 
 
 def _made(cls: type[Any], described: dict[str, Any], layout: Layout) -> Any:
-    estimator = cls(**{name: _chosen(name, x) for name, x in described["options"].items()})
+    estimator = cls(**{name: chosen(name, x) for name, x in described["options"].items()})
     learned, arrays = described["learned"], described["arrays"]
     if other := [*(learned.keys() - {*layout.learned}), *(arrays.keys() - {*layout.arrays})]:
         raise ValueError(f"unknown entry {other[0]!r}")
@@ -101,7 +113,9 @@ def _made(cls: type[Any], described: dict[str, Any], layout: Layout) -> Any:
     return estimator
 
 
-def _described(path: Path, cls: type[Any], layout: Layout) -> dict[str, Any]:
+def _described(
+    path: Path, cls: type[Any], parts: Sequence[str], files: Sequence[str]
+) -> dict[str, Any]:
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -119,11 +133,11 @@ def _described(path: Path, cls: type[Any], layout: Layout) -> dict[str, Any]:
             f"{path} holds a {described.get('estimator')}, not a {cls.__name__}; "
             f"use {described.get('estimator')}.load"
         )
-    for name in ("options", "learned", "arrays", "units", "sha256"):
+    for name in (*parts, "sha256"):
         if not isinstance(described.get(name), dict):
             raise ValueError(f"{path} has no {name!r}; save it again")
-    if set(described["sha256"]) != {*layout.files}:
-        raise ValueError(f"{path} has no sha256 of {' and '.join(layout.files)}; save it again")
+    if set(described["sha256"]) != {*files}:
+        raise ValueError(f"{path} has no sha256 of {' and '.join(files)}; save it again")
     return described
 
 
@@ -131,7 +145,8 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _option(name: str, value: Any) -> Any:
+def option(name: str, value: Any) -> Any:
+    """An option of an estimator as JSON holds it."""
     if isinstance(value, Method):
         return {"Method": asdict(value)}
     if name == "class_weight" and hasattr(value, "items"):
@@ -141,7 +156,8 @@ def _option(name: str, value: Any) -> Any:
     return _plain(value)
 
 
-def _chosen(name: str, value: Any) -> Any:
+def chosen(name: str, value: Any) -> Any:
+    """Undo :func:`option`."""
     if name == "method" and isinstance(value, dict):
         return Method().replace(**value["Method"])
     if name == "class_weight" and isinstance(value, dict):

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -96,27 +96,41 @@ def fit_model(
         train = whole.part(np.setdiff1d(np.arange(len(whole)), held_out))
         validation = whole.part(held_out)
     dataset = Dataset(train, validation, validation, signature)
+    return train_model(
+        dataset,
+        config,
+        model,
+        EstimatorTrainer,
+        held_out=held_out is not None,
+        reporter=reporter,
+        class_weights=class_weights,
+    )
+
+
+def train_model(
+    dataset: Dataset,
+    config: Config,
+    model: Pretrained | None,
+    trainer: Callable[..., Trainer],
+    *,
+    held_out: bool,
+    **options: Any,
+) -> tuple[Pretrained, list[dict[str, Any]]]:
+    """The loop of ``trainer`` over a dataset, whose validation split judges if it is held out."""
     store = MemoryStore()
     with torch.random.fork_rng([]):  # the caller's random numbers stay its own
-        model = build_model(config, signature) if model is None else model
-        trainer = EstimatorTrainer(
-            config,
-            dataset,
-            model,
-            store=store,
-            device=CPU,
-            reporter=reporter,
-            class_weights=class_weights,
-            held_out=held_out is not None,
+        model = build_model(config, dataset.signature) if model is None else model
+        loop = trainer(
+            config, dataset, model, store=store, device=CPU, held_out=held_out, **options
         )
         try:
-            trainer.run()
+            loop.run()
         except DivergenceError as error:
             found = str(error).split(". ")[0]
             raise DivergenceError(
                 f"{found}. A smaller lr, now {config.optimizer.lr:g}, may help"
             ) from error
-    best = store.best_model() if held_out is not None else trainer.model
+    best = store.best_model() if held_out else loop.model
     assert best is not None
     return best.eval(), store.rows
 

@@ -29,7 +29,7 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
     parts = check_savable(estimator, LAYOUT)
     estimator.model_.preprocessing = _preprocessing(estimator, parts["units"])
     estimator.model_.save_pretrained(folder)
-    write_description(estimator, parts, folder, LAYOUT)
+    write_description(estimator, parts, folder, LAYOUT.files)
 
 
 def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:

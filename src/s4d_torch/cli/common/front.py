@@ -57,9 +57,10 @@ def summary(command: str) -> str:
 
     To import all commands would take seconds.
     """
-    name = command.capitalize()
+    name, commands = command.capitalize(), Path(__file__).parents[1]
+    room = commands / command / "__init__.py"
     try:
-        source = (Path(__file__).parents[1] / f"{command}.py").read_text("utf-8")
+        source = (room if room.is_file() else commands / f"{command}.py").read_text("utf-8")
         text = source.partition(f"\nclass {name}:\n")[2].split('"""')[1]
     except (OSError, IndexError):  # a package without its source
         text = getattr(import_module(f"s4d_torch.cli.{command}"), name).__doc__

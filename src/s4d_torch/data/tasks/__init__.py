@@ -6,6 +6,7 @@ Importing a family registers its tasks.
 from s4d_torch.data.tasks.bidmc import load_bidmc
 from s4d_torch.data.tasks.cifar import load_cifar
 from s4d_torch.data.tasks.digits import load_digits
+from s4d_torch.data.tasks.ett import load_ett
 from s4d_torch.data.tasks.fsdd import load_fsdd
 from s4d_torch.data.tasks.lra.listops import load_listops
 from s4d_torch.data.tasks.lra.retrieval import load_retrieval
@@ -15,7 +16,7 @@ from s4d_torch.data.tasks.pathfinder import load_pathfinder, load_pathx
 from s4d_torch.data.tasks.speech import load_speech
 from s4d_torch.data.tasks.symbols import QUANTIZATIONS, load_fsdd_audio, load_mnist_pixels
 
-__all__ = ["load_bidmc", "load_cifar", "load_digits", "load_fsdd"]
+__all__ = ["load_bidmc", "load_cifar", "load_digits", "load_ett", "load_fsdd"]
 __all__ += ["load_fsdd_audio", "load_listops"]
 __all__ += ["load_mnist", "load_mnist_pixels", "load_pathfinder", "load_pathx", "load_pmnist"]
 __all__ += ["load_retrieval", "load_speech", "load_text", "QUANTIZATIONS"]

@@ -43,7 +43,7 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
     parts = check_savable(estimator, LAYOUT)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically({folder / ARRAYS: to_bytes(arrays_of(estimator))})
-    write_description(estimator, parts, folder, LAYOUT)
+    write_description(estimator, parts, folder, LAYOUT.files)
 
 
 def arrays_of(estimator: Any) -> dict[str, Array]:
