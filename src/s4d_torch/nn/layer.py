@@ -208,7 +208,7 @@ class Layer(Pretrained):
         return self.gate(self.output(y)), state
 
     def initial_state(self, batch_size: int) -> Tensor:
-        """A state of zeros, (batch_size, d_model, d_state), in double precision."""
+        """A state of zeros, (batch_size, d_model, state_size), in double precision."""
         return self.ssm.initial_state(batch_size)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

@@ -268,10 +268,11 @@ class SequenceModel(Pretrained):
                 f"state is for {samples.shape[0]} sequences, the input holds {batch}; "
                 "start with initial_state(batch_size)"
             )
-        shape, dtype = (batch, self.d_model, self.config["d_state"]), double_dtype(device)
-        for layer in state.layers:
-            validate.carried_state(layer, shape, dtype, device)
-        validate.carried("state.total", state.total, shape[:2], dtype, device)
+        shape, dtype = (batch, self.d_model), double_dtype(device)
+        for layer, block in zip(state.layers, self._each_block(), strict=True):
+            size = block.layer.ssm.state_size
+            validate.carried_state(layer, (*shape, size), dtype, device)
+        validate.carried("state.total", state.total, shape, dtype, device)
         validate.carried("state.samples", samples, shape[:1], dtype, device)
 
     def _check_input(self, u: Tensor, step: bool) -> None:

@@ -7,7 +7,7 @@ arithmetic.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -63,10 +63,22 @@ class AffinePlan:
     scale: Tensor | None = None
 
 
+class Carrying(NamedTuple):
+    """How a module's state, x just after a sample u, relates to the s that the next one meets.
+
+    ``x = s + now u``, then ``s = A x + before u``; ``now``, ``before`` (H, S). Where ``before`` is
+    not None, u is carried along after x.
+    """
+
+    now: Tensor
+    before: Tensor | None
+
+
 @dataclass(frozen=True)
 class SystemPlan:
     """``y = output s + direct u``, ``s <- A s + input u`` per channel; float64.
 
+    s is the state that a sample meets; ``carrying`` leads from and to the one of a module.
     A is diagonal, ``diagonal`` (H, S) being complex numbers as neighbours (``pairs``) or real ones
     (``real``), or pairs minus ``left`` (H, S, rank) times ``right`` (H, rank, S) (``low rank``).
     ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside.
@@ -79,16 +91,35 @@ class SystemPlan:
     output: Tensor
     input: Tensor
     direct: Tensor
+    carrying: Carrying | None = None
+
+    def meet(self, state: Tensor) -> Tensor:
+        """What the next sample meets, (batch, H, S), from what a module carries along."""
+        assert self.carrying is not None
+        before = self.carrying.before
+        if before is None:
+            return self.advance(state)
+        return self.advance(state[..., :-1]) + before * state[..., -1:]
+
+    def leave(self, met: Tensor, u: Tensor) -> Tensor:
+        """What a module carries on after a sample u (batch, H), double, that met (batch, H, S)."""
+        assert self.carrying is not None
+        x = met + self.carrying.now * u[..., None]
+        return x if self.carrying.before is None else torch.cat([x, u[..., None]], -1)
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """u (batch, H) float32, state (batch, H, S) float64 -> y (batch, H), the next state."""
         exact = u.double()
         y = (state * self.output).sum(-1) + self.direct * exact
+        return y.to(u.dtype), self.advance(state) + self.input * exact[..., None]
+
+    def advance(self, state: Tensor) -> Tensor:
+        """``A s`` for a state (batch, H, S)."""
         after = self.multiply(self.diagonal, state)
         if self.kind == "low rank":
             seen = (state[:, :, None] * self.right).sum(-1)  # (batch, H, rank)
             after = after - (self.left * seen[:, :, None]).sum(-1)
-        return y.to(u.dtype), after + self.input * exact[..., None]
+        return after
 
     def multiply(self, a: Tensor, s: Tensor) -> Tensor:
         """Entry by entry, (..., S); complex numbers are neighbours."""
@@ -284,9 +315,11 @@ def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
         diagonal = to_real(system.step.A_bar, system.pairs)
         left = right = torch.zeros(0, 0, 0, dtype=torch.float64)
 
+    carrying = Carrying(system.now, system.before)
+
     def plan(output: Tensor, direct: Tensor) -> SystemPlan:
         output, input, direct = (x.double() for x in (output, system.input, direct))
-        return SystemPlan(kind, diagonal, left, right, output, input, direct)
+        return SystemPlan(kind, diagonal, left, right, output, input, direct, carrying)
 
     if not ssm.method.bidirectional:
         return plan(system.output, system.direct + ssm.D), None

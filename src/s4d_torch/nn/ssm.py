@@ -16,7 +16,7 @@ from s4d_torch.nn.packed import run_packed
 from s4d_torch.ssm import initialization, recurrence
 from s4d_torch.ssm.autodiff import at_hand, traced
 from s4d_torch.ssm.constraint import CONSTRAINTS
-from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.discretization import DISCRETIZATIONS, looks_back
 from s4d_torch.ssm.engine import ENGINES, choose, run, run_both_ways
 from s4d_torch.ssm.state_space import KERNELS, StateSpace, double_dtype
 
@@ -240,7 +240,7 @@ class SSM(nn.Module):
         batch, length = u.shape[:2]
         if state is not None:
             self._check_causal("continue from a state")
-            shape = (batch, self.d_model, self.d_state)
+            shape = (batch, self.d_model, self.state_size)
             validate.carried_state(state, shape, self._state_dtype, u.device)
         with _full_precision(u.device):
             space = self._state_space(rate)
@@ -283,7 +283,7 @@ class SSM(nn.Module):
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
         validate.same_device(u, self.raw_C)
         validate.sampling_rate(rate)
-        shape = (u.shape[0], self.d_model, self.d_state)
+        shape = (u.shape[0], self.d_model, self.state_size)
         validate.carried_state(state, shape, self._state_dtype, u.device)
         with _full_precision(u.device):
             space = self._state_space(rate)
@@ -292,14 +292,21 @@ class SSM(nn.Module):
             return (y + self.D.to(y.dtype) * x).to(u.dtype), state
 
     def initial_state(self, batch_size: int) -> Tensor:
-        """A state of zeros, (batch_size, d_model, d_state), in double precision."""
+        """A state of zeros, (batch_size, d_model, state_size), in double precision."""
         self._check_causal("have a state")
         validate.positive_integer("batch_size", batch_size)
-        shape = (batch_size, self.d_model, self.d_state)
+        shape = (batch_size, self.d_model, self.state_size)
         return torch.zeros(shape, dtype=self._state_dtype, device=self.raw_C.device)
 
     def _check_causal(self, action: str) -> None:
         validate.causal("layer", action, bidirectional=self.method.bidirectional)
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that a channel carries along: its state just after a sample, ``d_state``; one
+        more, the sample itself, where the discretisation looks at the sample before (foh).
+        """
+        return self.d_state + int(self._looks_back)
 
     @property
     def _state_dtype(self) -> torch.dtype:
@@ -325,6 +332,7 @@ class SSM(nn.Module):
         method = self.method
         rule, kernel = DISCRETIZATIONS[method.discretization], KERNELS[method.kernel]
         self._choices = CONSTRAINTS[method.constraint], rule, kernel
+        self._looks_back = looks_back(rule)
 
     def extra_repr(self) -> str:
         usual = vars(Method())

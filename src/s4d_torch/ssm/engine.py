@@ -8,8 +8,9 @@ recurrence. All take and return the state and obey ``lengths``.
 import torch
 from torch import Tensor
 
-from s4d_torch.ssm import convolution, recurrence
+from s4d_torch.ssm import convolution, irregular, recurrence
 from s4d_torch.ssm.compiled import direct, runtime, scan
+from s4d_torch.ssm.gaps import Gaps
 from s4d_torch.ssm.state_space import StateSpace
 
 ENGINES = ("auto", "fft", "direct", "chunk", "scan")
@@ -53,35 +54,48 @@ def run(
     *,
     engine: str = "auto",
     need_state: bool = True,
+    gaps: Gaps | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """``y = K * u + D u`` and the end state; u, y (batch, length, H), state (batch, H, S)."""
+    """``y = K * u + D u`` and the end state; u, y (batch, length, H), state (batch, H, S).
+
+    The state is the one just after the last sample; with S + 1 numbers, the last of them the sample
+    itself, where the rule looks at the sample before. With ``gaps`` samples are not evenly spaced.
+    """
+    if gaps is not None:
+        y, end = irregular.run(space, u, gaps, state, lengths)
+        return y, end if need_state else None
     engine = choose(engine, space, u, carried=need_state or state is not None)
+    if lengths is None and need_state and torch.compiler.is_compiling():
+        # a tensor: numbers, of what is left after blocks of four, would each have a graph
+        lengths = torch.full(u.shape[:1], u.shape[1], device=u.device)
     if engine == "scan":
         if state is None and not need_state:
             return scan.run_from_rest(u, space.tables(), lengths), None
-        if lengths is None and torch.compiler.is_compiling():
-            # a tensor: numbers, of what is left after blocks of four, would each have a graph
-            lengths = torch.full(u.shape[:1], u.shape[1], device=u.device)
         y, end = scan.run(u, space.tables(), state, lengths)
         return y, end if need_state else None
-    if engine == "chunk":
-        return _in_chunks(space, u, state, lengths, need_state)
     x = u.transpose(1, 2)  # (batch, H, L)
+    if engine == "chunk":
+        return _in_chunks(space, x, state, lengths, need_state)
+    met = None if state is None else recurrence.meet(space.system(), state)
     if engine == "direct":
         y = space.convolve(u)
     else:
         y = _time_first(convolution.causal(x, space.response(u.shape[1])))
-    if state is not None:
-        y = y + recurrence.free_response(space.system(), state, u.shape[1], y.dtype)
-    return y, recurrence.end_state(space.system(), x, state, lengths) if need_state else None
+    if met is not None:
+        y = y + recurrence.free_response(space.system(), met, u.shape[1], y.dtype)
+    return y, recurrence.carried(space.system(), x, met, lengths) if need_state else None
 
 
-def run_both_ways(space: StateSpace, u: Tensor, *, engine: str = "auto") -> Tensor:
+def run_both_ways(
+    space: StateSpace, u: Tensor, *, engine: str = "auto", gaps: Gaps | None = None
+) -> Tensor:
     """``y = K_0 * u + D u`` plus ``K_1`` over what lies strictly ahead; u, y (batch, length, H).
 
     The kernel is (2, H, length). There is no state to carry, so chunks have nothing to offer here:
     without compiled code it is an FFT.
     """
+    if gaps is not None:
+        return irregular.run(space, u, gaps, None, None)[0] + irregular.run_ahead(space, u, gaps)
     engine = choose("scan" if engine == "chunk" else engine, space, u, carried=False)
     if engine == "scan":
         return scan.run_from_rest(u, space.tables()) + scan.run_ahead(u, space.tables(ahead=1))
@@ -92,13 +106,14 @@ def run_both_ways(space: StateSpace, u: Tensor, *, engine: str = "auto") -> Tens
 
 
 def _in_chunks(
-    space: StateSpace, u: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
+    space: StateSpace, x: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
 ) -> tuple[Tensor, Tensor | None]:
-    system, x = space.system(), u.transpose(1, 2)
-    zeros = system.input.new_zeros(u.shape[0], *system.input.shape)
-    y, end = recurrence.scan(system, x, zeros if state is None else state, skip=space.D)
+    """x (batch, H, length)."""
+    system = space.system()
+    y, end = recurrence.scan(system, x, state, skip=space.D)
     if need_state and lengths is not None:
-        end = recurrence.end_state(system, x, state, lengths)
+        met = None if state is None else recurrence.meet(system, state)
+        end = recurrence.carried(system, x, met, lengths)
     return _time_first(y), end if need_state else None
 
 
