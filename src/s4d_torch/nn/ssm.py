@@ -13,12 +13,23 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
-from s4d_torch.ssm import initialization, recurrence
+from s4d_torch.nn.timing import (
+    Rate,
+    Resets,
+    begin_anew,
+    read_rate,
+    read_resets,
+    read_step_rate,
+    stretches,
+)
+from s4d_torch.ssm import initialization, irregular, recurrence
 from s4d_torch.ssm.autodiff import at_hand, traced
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, looks_back
 from s4d_torch.ssm.engine import ENGINES, choose, run, run_both_ways
-from s4d_torch.ssm.state_space import KERNELS, StateSpace, double_dtype
+from s4d_torch.ssm.gaps import Gaps
+from s4d_torch.ssm.precision import double_dtype
+from s4d_torch.ssm.state_space import KERNELS, StateSpace
 
 CACHED = 4  # sampling rates whose state spaces are kept in evaluation
 
@@ -218,7 +229,9 @@ class SSM(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         mask: Tensor | None = None,
-        rate: float = 1.0,
+        rate: Rate = 1.0,
+        resets: Resets | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
         return_state: bool = True,
         _zero_ends: bool = True,
     ) -> tuple[Any, Tensor | None]:
@@ -227,8 +240,14 @@ class SSM(nn.Module):
         ``state`` goes on where an earlier call stopped. ``lengths`` (batch,) marks a right-padded
         batch: what lies beyond is ignored, and the output there is 0. So does ``mask`` (batch,
         length), bool, True up to each end. A ``PackedSequence`` gives one. ``rate`` multiplies dt:
-        a model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
-        saves the work of the end state and returns None for it, as a bidirectional module does.
+        a model trained at 16 kHz reads every second sample at ``rate=2``. A tensor (batch, length)
+        is the time since the sample before of each sample, as a multiple of the training step: it
+        need not be the same everywhere. ``return_state=False`` saves the work of the end state and
+        returns None for it, as a bidirectional module does.
+
+        ``resets`` (batch, length), bool, is True where a new sequence begins: the state before that
+        sample is 0, and nobody looks ahead beyond it. ``cu_seqlens`` (n + 1,) are the offsets of n
+        sequences packed one after the other, u (1, total, d_model); states are (n, ...) then.
         """
         if isinstance(u, PackedSequence):
             options: Any = {"rate": rate, "return_state": return_state}
@@ -236,11 +255,14 @@ class SSM(nn.Module):
         # _zero_ends=False saves the zeros for a model, which ignores what lies beyond the ends; the
         # padding of u has to be finite then.
         lengths = self.read_lengths(u, lengths, mask)
-        validate.sampling_rate(rate)
         batch, length = u.shape[:2]
+        read = read_rate(rate, (batch, length), lengths, u)
+        gaps, rate = (read, 1.0) if isinstance(read, Gaps) else (None, read)
+        pieces = read_resets(resets, cu_seqlens, lengths, u)
         if state is not None:
             self._check_causal("continue from a state")
-            shape = (batch, self.d_model, self.state_size)
+            rows = len(pieces) if pieces is not None and pieces.rows is None else batch
+            shape = (rows, self.d_model, self.state_size)
             validate.carried_state(state, shape, self._state_dtype, u.device)
         with _full_precision(u.device):
             space = self._state_space(rate)
@@ -249,18 +271,22 @@ class SSM(nn.Module):
                 # whoever looks ahead would hear the padding
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
+            timing: Any = {"engine": self.engine, "gaps": gaps, "pieces": pieces}
             if both_ways:
-                y, state = run_both_ways(space, x, engine=self.engine), None
+                y, state = run_both_ways(space, x, **timing), None
             else:
-                y, state = run(
-                    space, x, state, lengths, engine=self.engine, need_state=return_state
-                )
+                start = state if pieces is None else pieces.start(state)
+                y, state = run(space, x, start, lengths, need_state=return_state, **timing)
+                if pieces is not None and state is not None:
+                    state = pieces.end(state)
             if valid is not None and _zero_ends:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
 
-    def stored_for_short(self, u: Tensor, rate: float) -> tuple[Any, ...] | None:
+    def stored_for_short(self, u: Tensor, rate: Rate) -> tuple[Any, ...] | None:
         """The parameters for a block in one operation, if u is run term by term in training."""
+        if isinstance(rate, Tensor | Gaps):
+            return None
         validate.sampling_rate(rate)
         space = self._stored(rate)
         fits = u.dtype == space.dtype == self.raw_C.dtype and space.compiled_kernel
@@ -277,19 +303,47 @@ class SSM(nn.Module):
         lengths = validate.prefix_lengths(mask, lengths, u)
         return validate.sequence_lengths(lengths, tuple(u.shape[:1]), u.shape[1], u.device)
 
-    def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
-        """One sample: u (batch, d_model) -> y (batch, d_model) and the next state."""
+    def step(
+        self, u: Tensor, state: Tensor, *, rate: Rate = 1.0, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One sample: u (batch, d_model) -> y (batch, d_model) and the next state.
+
+        ``rate`` may be a tensor (batch,), the time since the sample before of each sequence;
+        ``resets`` (batch,) is True where a new sequence begins.
+        """
         self._check_causal("step")
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
         validate.same_device(u, self.raw_C)
-        validate.sampling_rate(rate)
+        rate = read_step_rate(rate, u)
         shape = (u.shape[0], self.d_model, self.state_size)
         validate.carried_state(state, shape, self._state_dtype, u.device)
+        state = begin_anew(state, resets)
         with _full_precision(u.device):
+            if isinstance(rate, Tensor):
+                space = self._state_space(1.0)
+                y, state = irregular.step(space, u.to(space.dtype), rate, state)
+                return y.to(u.dtype), state
             space = self._state_space(rate)
             x = u.to(space.dtype)
             y, state = recurrence.step(space.system(), x, state)
             return (y + self.D.to(y.dtype) * x).to(u.dtype), state
+
+    def states(
+        self, u: Tensor, at: Sequence[int], state: Tensor | None = None, *, rate: Rate = 1.0
+    ) -> Tensor:
+        """The states just after the samples ``at``, (batch, len(at), d_model, state_size).
+
+        Each sample is run once, in stretches from one of those places to the next. They rise, and
+        count from 0; negative ones from the end.
+        """
+        self._check_causal("have a state")
+        self.read_lengths(u, None, None)
+        found = []
+        for piece, times in stretches(u, at, rate):
+            _, state = self(piece, state, rate=times)
+            assert state is not None
+            found.append(state)
+        return torch.stack(found, dim=1)
 
     def initial_state(self, batch_size: int) -> Tensor:
         """A state of zeros, (batch_size, d_model, state_size), in double precision."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.ssm.autodiff import at_hand
+from s4d_torch.ssm.pieces import Pieces
 
 FEW = 64  # distinct gaps whose steps are made once and looked up
 
@@ -32,6 +33,11 @@ class Gaps:
     def constant(self) -> float | None:
         """The one gap there is, if there is one: samples are evenly spaced then."""
         return float(self.named[0][0]) if self.named and len(self.named[0]) == 1 else None
+
+    def padded(self, pieces: Pieces) -> "Gaps":
+        """Those of pieces, (n, longest); beyond an end stands a gap that occurs anyway."""
+        each, places = pieces.padded(self.each)
+        return Gaps(torch.where(places < 0, self.each[0, 0], each))
 
     def flip(self) -> "Gaps":
         """Of the sequences from their ends."""

@@ -24,10 +24,12 @@ from torch.utils.checkpoint import checkpoint
 from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.compiled import irregular as compiled
 from s4d_torch.ssm.compiled import runtime
+from s4d_torch.ssm.compiled.scan import whole_spans
 from s4d_torch.ssm.discretization import CompiledRule, bilinear_low_rank
 from s4d_torch.ssm.gaps import Gaps
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
-from s4d_torch.ssm.state_space import StateSpace, double
+from s4d_torch.ssm.precision import double
+from s4d_torch.ssm.state_space import StateSpace
 
 ENTRIES = 2**21  # complex numbers of one kind in the steps that are made at a time
 
@@ -70,31 +72,48 @@ def make_steps(space: StateSpace, gaps: Tensor) -> Steps:
 
 
 def run(
-    space: StateSpace, u: Tensor, gaps: Gaps, state: Tensor | None, lengths: Tensor | None
+    space: StateSpace, u: Tensor, gaps: Gaps, state: Tensor | None, spans: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """u (batch, length, H), the carried state -> y, and the state at the end of each sequence.
+    """u (batch, length, H), carried states -> y, and the state at the end of each sequence.
 
-    Beyond ``lengths`` u has to be zero.
+    ``spans`` (n, 2) are the sequences, by default whole rows. Only compiled code takes those that
+    do not begin where a row does. Beyond their ends u has to be zero.
     """
     system = _compiled(space, u, gaps)
-    if system is None:
-        return _run_plain(space, u, gaps, state, lengths, 0)
-    return _run_compiled(space, u, gaps, system, state, lengths, 0)
+    if system is not None:
+        return _run_compiled(space, u, gaps, system, state, spans, 0)
+    return _run_plain(space, u, gaps, state, None if spans is None else spans[:, 1], 0)
 
 
-def run_ahead(space: StateSpace, u: Tensor, gaps: Gaps) -> Tensor:
+def run_ahead(space: StateSpace, u: Tensor, gaps: Gaps, spans: Tensor | None) -> Tensor:
     """What the kernel that looks ahead adds."""
     system = _compiled(space, u, gaps, ahead=1)
     if system is not None:
-        return _run_compiled(space, u, gaps, system, None, None, 1)[0]
+        return _run_compiled(space, u, gaps, system, None, spans, 1)[0]
     y, _ = _run_plain(space, u.flip(1), gaps.flip(), None, None, 1)
     return torch.nn.functional.pad(y.flip(1)[:, 1:], (0, 0, 0, 1))
 
 
-def _begin(space: StateSpace, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The state (batch, H, M) after the sample before the first, and that sample, (batch, H)."""
+def step(space: StateSpace, u: Tensor, gaps: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """One sample: u (batch, H), gaps (batch,), the carried state -> y and the next state."""
+    x, before = _begin(space, u[:, None], state)
+    exact = double(u)
+    x = make_steps(space, gaps).advance(x, exact, before)
+    y = (x * space.output_row()).sum(-1).real + double(space.D) * exact
+    return y.to(u.dtype), _carried(space, x, u)
+
+
+def compiles(space: StateSpace, u: Tensor, gaps: Gaps) -> bool:
+    """Whether compiled code runs this."""
+    return _compiled(space, u, gaps) is not None
+
+
+def _begin(
+    space: StateSpace, u: Tensor, state: Tensor | None, count: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The state (n, H, M) after the sample before the first, and that sample, (n, H)."""
     if state is None:
-        x = space.A.new_zeros(u.shape[0], u.shape[2], space.modes)
+        x = space.A.new_zeros(count or u.shape[0], u.shape[2], space.modes)
         return x, x.real.new_zeros(x.shape[:2])
     if space.looks_back:
         return to_complex(state[..., :-1], space.pairs), state[..., -1]
@@ -145,18 +164,15 @@ def _compiled(
 
 def _run_compiled(
     space: StateSpace, u: Tensor, gaps: Gaps, system: compiled.System, state: Tensor | None,
-    lengths: Tensor | None, ahead: int,
+    spans: Tensor | None, ahead: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    batch, length = u.shape[:2]
-    first = torch.arange(batch) * length
-    ends = torch.full_like(first, length) if lengths is None else lengths
-    spans = torch.stack([first, ends], dim=1)
-    times = gaps.each.flatten()
-    which = torch.zeros_like(spans[:1, 0].expand(len(times))) if gaps.named is None else gaps.named[1]
-    x, before = _begin(space, u, state)
-    rows = u.flatten(0, 1)
-    y, x = compiled.run(rows, system, spans, times, which.flatten(), x, before, ahead=ahead)
-    return y.view(u.shape), _carried(space, x, rows[first + ends - 1])
+    spans = whole_spans(u) if spans is None else spans
+    rows, times = u.flatten(0, 1), gaps.each.flatten()
+    named = gaps.named
+    which = torch.zeros_like(times, dtype=torch.int64) if named is None else named[1].flatten()
+    x, before = _begin(space, u, state, len(spans))
+    y, x = compiled.run(rows, system, spans, times, which, x, before, ahead=ahead)
+    return y.view(u.shape), _carried(space, x, rows[spans.sum(1) - 1])
 
 
 # -- in plain torch --------------------------------------------------------------------------------

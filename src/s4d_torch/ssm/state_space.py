@@ -31,6 +31,7 @@ from s4d_torch.ssm.discretization import (
 )
 from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
+from s4d_torch.ssm.precision import double
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
 
 T = TypeVar("T")
@@ -353,13 +354,3 @@ KERNELS.register(
         algorithms={"cauchy": _cauchy, "krylov": _krylov, "recurrence": _recurrence},
     ),
 )
-
-
-def double(x: Tensor) -> Tensor:
-    """In double precision, where the device has it."""
-    return x.to(double_dtype(x.device))
-
-
-def double_dtype(device: torch.device) -> torch.dtype:
-    # Apple's GPUs have no float64
-    return torch.float32 if device.type == "mps" else torch.float64

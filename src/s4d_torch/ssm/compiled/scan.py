@@ -16,59 +16,63 @@ from s4d_torch.ssm.pairs import to_complex
 CHUNKS = 8  # parts of a batch whose gradients are added up apart, for as many threads
 
 
-def run_from_rest(u: Tensor, tables: ScanTables, lengths: Tensor | None = None) -> Tensor:
-    """u (B, L, H) -> y (B, L, H), from a state of zeros; nobody asks for the state at the end."""
-    return _run_from_rest(u, tables, lengths, 0)
+def run_from_rest(u: Tensor, tables: ScanTables, spans: Tensor | None = None) -> Tensor:
+    """u (B, L, H) -> y (B, L, H), from a state of zeros; nobody asks for the state at the end.
+
+    ``spans`` (n, 2) are the sequences in all rows of u, by default its own; beyond them y is 0.
+    """
+    return _run_from_rest(u, tables, spans, 0)
 
 
-def run_ahead(u: Tensor, tables: ScanTables, lengths: Tensor | None = None) -> Tensor:
+def run_ahead(u: Tensor, tables: ScanTables, spans: Tensor | None = None) -> Tensor:
     """``y_t = sum_s k_s u_(t+1+s)``: the system run from the end, each answer one place further."""
-    return _run_from_rest(u, tables, lengths, 1)
+    return _run_from_rest(u, tables, spans, 1)
 
 
-def _run_from_rest(u: Tensor, tables: ScanTables, lengths: Tensor | None, ahead: int) -> Tensor:
-    rows, spans = u.flatten(0, 1), _spans(u, lengths)
-    start = u.new_zeros(u.shape[0], *_state_shape(tables))
-    y: Tensor = _scan(rows, *tables[:4], start, spans, [ahead, _learned(u, tables)])[0]
+def _run_from_rest(u: Tensor, tables: ScanTables, spans: Tensor | None, ahead: int) -> Tensor:
+    spans = whole_spans(u) if spans is None else spans
+    start = u.new_zeros(spans.shape[0], *_state_shape(tables))
+    rows, options = u.flatten(0, 1), [ahead, _learned(u, tables)]
+    y: Tensor = _scan(rows, *tables[:4], start, spans, options)[0]
     return y.view(u.shape)
 
 
 def run(
-    u: Tensor, tables: ScanTables, state: Tensor | None, lengths: Tensor | None
+    u: Tensor, tables: ScanTables, state: Tensor | None, spans: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """u (B, L, H), the carried state -> y (B, L, H) and the state after each sequence.
+    """u (B, L, H), the carried state of each span -> y (B, L, H) and the state after each.
 
     The operator gives the state before the last block of four; the samples in it follow here.
     """
-    batch, length, channels = u.shape
-    start = u.new_zeros(batch, *_state_shape(tables))
+    length, channels = u.shape[1:]
+    each = whole_spans(u) if spans is None else spans
+    n = each.shape[0]
+    start = u.new_zeros(n, *_state_shape(tables))
     if state is not None:
         start = _to_start(state, tables).to(u.dtype)
     options = [0, _learned(u, tables, start)]
-    y, end, _ = _scan(u.flatten(0, 1), *tables[:4], start, _spans(u, lengths), options)
-    parts = from_lanes(end.transpose(0, 1).flatten(1, 2), channels)  # (H, B M, 2)
-    parts = parts.unflatten(1, (batch, -1)).transpose(0, 1)  # (B, H, M, 2)
+    y, end, _ = _scan(u.flatten(0, 1), *tables[:4], start, each, options)
+    parts = from_lanes(end.transpose(0, 1).flatten(1, 2), channels)  # (H, n M, 2)
+    parts = parts.unflatten(1, (n, -1)).transpose(0, 1)  # (n, H, M, 2)
     met = torch.view_as_complex(parts.to(torch.float64).contiguous())
-    powers = torch.view_as_complex(tables.ends)  # (H, 5, M)
-    if lengths is None:
-        left = (length - 1) % BLOCK
+    if spans is None:
+        powers, left = torch.view_as_complex(tables.ends), (length - 1) % BLOCK
         if left:
             tail = u[:, length - 1 - left : -1].flip(1)
             met = powers[:, left - 1] * met + _added(tail, tables)
         last = u[:, -1]
     else:
-        met, last = _finish_ragged(met, u, tables, lengths)
+        met, last = _finish_ragged(met, u.flatten(0, 1), tables, spans)
     return y.view(u.shape), _after(met, last.to(torch.float64), tables)
 
 
 def _finish_ragged(
-    met: Tensor, u: Tensor, tables: ScanTables, lengths: Tensor
+    met: Tensor, rows: Tensor, tables: ScanTables, spans: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Up to three samples more for each sequence: what its last sample meets, and that sample."""
-    left = (lengths - 1) % BLOCK
-    back = torch.arange(1, BLOCK + 1, device=u.device)  # the last sample, the one before, ...
-    place = (lengths[:, None] - back).clamp(min=0)
-    tail = u[torch.arange(u.shape[0], device=u.device)[:, None], place]  # (B, 4, H)
+    left = (spans[:, 1] - 1) % BLOCK
+    back = torch.arange(1, BLOCK + 1, device=rows.device)  # the last sample, the one before, ...
+    tail = rows[(spans.sum(1, keepdim=True) - back).clamp(min=0)]  # (n, 4, H)
     last, tail = tail[:, 0], tail[:, 1:]
     tail = torch.where((back[:-1] <= left[:, None])[..., None], tail, 0.0)
     powers = torch.view_as_complex(tables.ends)[:, : BLOCK - 1]  # (H, 3, M)
@@ -114,7 +118,7 @@ def _learned(u: Tensor, tables: ScanTables, *more: Tensor) -> int:
     return int(torch.is_grad_enabled() and any(x.requires_grad for x in given))
 
 
-def _spans(u: Tensor, lengths: Tensor | None) -> Tensor:
+def whole_spans(u: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(B, 2): the first row of each sequence among all rows of a batch, and its length."""
     batch, length = u.shape[:2]
     if lengths is None:
