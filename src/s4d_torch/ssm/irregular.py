@@ -143,9 +143,9 @@ def _compiled(
     ends = (C.contiguous(), double(D))
     if gaps.named is not None:
         steps = make_steps(space, gaps.named[0])  # (gaps, H, M)
-        before = torch.zeros_like(steps.B_now) if steps.B_before is None else steps.B_before
-        table = torch.view_as_real(torch.stack([steps.A_bar, steps.B_now, before], dim=-1))
-        table = table.flatten(-2).permute(1, 2, 0, 3)  # (H, M, gaps, 6)
+        parts = [x for x in (steps.A_bar, steps.B_now, steps.B_before) if x is not None]
+        table = torch.view_as_real(torch.stack(parts, dim=-1))
+        table = table.flatten(-2).permute(1, 2, 0, 3)  # (H, M, gaps, 4 or 6)
         modes = table.new_zeros(len(table), 0, 4)
         return compiled.System(compiled.TABLES, space.looks_back, table, modes, *ends)
     rule = space.rule.code if isinstance(space.rule, CompiledRule) else None
@@ -158,7 +158,7 @@ def _compiled(
     modes = torch.view_as_real(torch.stack([space.A * space.step_size, B], dim=-1)).flatten(-2)
     if not compiled.safe(modes, gaps.each):
         return None
-    table = modes.new_zeros(len(modes), modes.shape[1], 0, 6)
+    table = modes.new_zeros(len(modes), modes.shape[1], 0, 4)
     return compiled.System(rule, False, table, modes, *ends)
 
 

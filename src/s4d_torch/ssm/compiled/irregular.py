@@ -18,7 +18,7 @@ from s4d_torch.ssm.discretization import BILINEAR, ZOH
 
 RULES = (BILINEAR, ZOH)  # those whose steps are made on the way
 CHUNKS = 4  # parts of a batch whose gradients are added up apart, for as many threads
-SEGMENT = 128  # as in irregular_code.py
+SEGMENT = 64  # as in irregular_code.py
 LARGEST_ANGLE = 1e5  # as in complex_math.py
 TABLES = -1  # in place of a rule
 
@@ -26,9 +26,10 @@ TABLES = -1  # in place of a rule
 class System(NamedTuple):
     """A system as the operator reads it, all in double precision.
 
-    ``tables`` (H, M, gaps, 6): A_bar, B_now and B_before of each gap, real and imaginary parts; or
-    without gaps ``modes`` (H, M, 4): ``dt A`` and ``dt B``. ``C`` (H, M, 2) is the real row that
-    reads a state, ``D`` (H,) the skip. ``rule`` is TABLES, or the number of one of RULES.
+    ``tables`` (H, M, gaps, 4): A_bar and B_now of each gap, real and imaginary parts, or 6 with
+    B_before, if it ``looks_back``; or without gaps ``modes`` (H, M, 4): ``dt A`` and ``dt B``.
+    ``C`` (H, M, 2) is the real row that reads a state, ``D`` (H,) the skip. ``rule`` is TABLES, or
+    the number of one of RULES.
     """
 
     rule: int
@@ -71,14 +72,16 @@ def safe(modes: Tensor, gaps: Tensor) -> bool:
 # -- the operator ----------------------------------------------------------------------------------
 
 
-def _as_read(u: Tensor, spans: Tensor, which: Tensor, gaps: Tensor, **given: Tensor) -> list[Tensor]:
+def _as_read(
+    back: int, u: Tensor, spans: Tensor, which: Tensor, gaps: Tensor, **given: Tensor
+) -> list[Tensor]:
     """All as compiled code reads it, in the same order."""
     rows, channels = u.shape
     n, groups = spans.shape[0], -(-channels // LANES)
     M = given["C"].shape[1]
     state = (n, groups, M, 2 * LANES)
     shapes = {
-        "tables": (groups, M, given["tables"].shape[2], 6 * LANES),
+        "tables": (groups, M, given["tables"].shape[2], (6 if back else 4) * LANES),
         "modes": (groups, M, 4 * LANES) if given["modes"].shape[1] else (groups, 0, 4 * LANES),
         "C": (groups, M, 2 * LANES),
         "D": (groups, LANES),
@@ -108,15 +111,15 @@ def _run(
     options = (ahead, rule, looks back, keep).
     """
     named = {"tables": tables, "modes": modes, "C": C, "D": D, "start": start, "before": before}
-    read = _as_read(u, spans, which, gaps, **named)
     ahead, rule, back, keep = options
+    read = _as_read(back, u, spans, which, gaps, **named)
     _check_modes(rule, modes, C)
     y, end, kept = _empty_outputs(u, start, keep)
     in_large_pages(y)
     if int(spans[:, 1].sum()) != len(y):
         y.zero_()
     arrays = (*read, y, end, in_large_pages(kept))
-    room = _room(2 * SEGMENT + 1 + 6 * SEGMENT, C.shape[1])
+    room = _room(6 * SEGMENT + 1, C.shape[1])
     _share("irregular_forward", (ahead, rule, back), len(spans), arrays, room)
     return y, end, kept
 
@@ -153,9 +156,9 @@ def _run_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Of u, tables, modes, C, D, start and before."""
     named = {"tables": tables, "modes": modes, "C": C, "D": D, "before": before, "kept": kept}
-    *read, grad_end = _as_read(u, spans, which, gaps, **named, grad_end=grad_end)
-    (grad_y,) = as_read(u.dtype, grad_y=(grad_y, tuple(u.shape)))
     ahead, rule, back, _ = options
+    *read, grad_end = _as_read(back, u, spans, which, gaps, **named, grad_end=grad_end)
+    (grad_y,) = as_read(u.dtype, grad_y=(grad_y, tuple(u.shape)))
     _check_modes(rule, modes, C)
     chunk = -(-len(spans) // CHUNKS)
     chunks = -(-len(spans) // chunk)
@@ -165,7 +168,7 @@ def _run_backward(
     ends = torch.empty_like(grad_end), torch.empty_like(before)
     sums = [x.new_zeros(chunks, *x.shape) for x in (tables, modes, C, D)]
     arrays = (*read, grad_y, grad_end, grad_u, *ends, *sums)
-    room = _room(17 * SEGMENT + 4, C.shape[1])
+    room = _room(13 * SEGMENT + 4, C.shape[1])
     _share("irregular_backward", (ahead, chunk, rule, back), chunks, arrays, room)
     a, b, c, d = (x[0] if chunks == 1 else x.sum(0) for x in sums)
     return grad_u, a, b, c, d, *ends
@@ -244,11 +247,12 @@ def _plain_steps(
     """A function of rows (n,) that gives A, B_now and B_before, (n, H, M)."""
     if rule == TABLES:
         table = torch.view_as_complex(
-            from_lanes(tables, channels).unflatten(-1, (3, 2)).contiguous()
-        )  # (H, M, gaps, 3)
+            from_lanes(tables, channels).unflatten(-1, (-1, 2)).contiguous()
+        )  # (H, M, gaps, 2 or 3)
 
         def look_up(rows: Tensor) -> Any:
-            return table[:, :, which[rows]].permute(3, 2, 0, 1).unbind(0)
+            A, now, *before = table[:, :, which[rows]].permute(3, 2, 0, 1).unbind(0)
+            return A, now, before[0] if before else torch.zeros_like(now)
 
         return look_up
     z, b = torch.view_as_complex(

@@ -12,7 +12,7 @@ its length, run from its end if it looks ahead. Tasks are spans and groups, and 
 what they read. The segments of span n are numbered from ``row // SEGMENT + n`` on.
 
     u, y (rows, H)              spans (n, 2)          which (rows,): the row of its gap in the tables
-    tables (G, M, gaps, 6 W)    A, B, F, of each the real parts first
+    tables (G, M, gaps, 6 W)    A, B, F, of each the real parts first; 4 W if there is no F
     gaps (rows,)                modes (G, M, 4 W): z and b
     C (G, M, 2 W)               as the row that reads a state;  D (G, W)
     start, end (n, G, M, 2 W)   before (n, G, W): the sample before the first
@@ -25,8 +25,7 @@ from s4d_torch.ssm.compiled.runtime import LANES as W
 from s4d_torch.ssm.compiled.vectors import convert, fill, load, store
 from s4d_torch.ssm.discretization import ZOH
 
-SEGMENT = 128
-ROW = 6 * W  # of a table
+SEGMENT = 64  # with a table of some gaps it stays in the fastest cache
 OUTSIDE = "a span of rows lies outside of the rows there are"
 NO_GAP = "a sample names a gap that is not in the tables"
 
@@ -73,20 +72,20 @@ def make_rows(rule, mode, times, n, table):  # type: ignore[no-untyped-def]
         for t in range(n):
             r = fill(mode, times[t])
             er, ei = complex_expm1(zr * r, zi * r)
-            store(table, t * ROW, er + one)
-            store(table, t * ROW + W, ei)
-            store(table, t * ROW + 2 * W, qr * er - qi * ei)
-            store(table, t * ROW + 3 * W, qr * ei + qi * er)
+            store(table, t * 4 * W, er + one)
+            store(table, t * 4 * W + W, ei)
+            store(table, t * 4 * W + 2 * W, qr * er - qi * ei)
+            store(table, t * 4 * W + 3 * W, qr * ei + qi * er)
         return
     for t in range(n):  # bilinear: w = 1 / (1 - r z / 2), A = 2 w - 1, B = r b w
         r, half = fill(mode, times[t]), fill(mode, 0.5 * times[t])
         dr, di = one - half * zr, none - half * zi
         scale = one / (dr * dr + di * di)
         wr, wi = dr * scale, none - di * scale
-        store(table, t * ROW, wr + wr - one)
-        store(table, t * ROW + W, wi + wi)
-        store(table, t * ROW + 2 * W, r * (br * wr - bi * wi))
-        store(table, t * ROW + 3 * W, r * (br * wi + bi * wr))
+        store(table, t * 4 * W, wr + wr - one)
+        store(table, t * 4 * W + W, wi + wi)
+        store(table, t * 4 * W + 2 * W, r * (br * wr - bi * wi))
+        store(table, t * 4 * W + 3 * W, r * (br * wi + bi * wr))
 
 
 @part
@@ -94,8 +93,9 @@ def run_mode(table, ids, n, back, x, c, state, y):  # type: ignore[no-untyped-de
     """One mode through n samples; x begins one sample earlier. Its state (2 W,) goes along."""
     cr, ci = load(c, 0), load(c, W)
     r, i = load(state, 0), load(state, W)
+    row = 6 * W if back else 4 * W
     for t in range(n):
-        z = ids[t] * ROW
+        z = ids[t] * row
         u = load(x, (t + 1) * W)
         br, bi = load(table, z + 2 * W) * u, load(table, z + 3 * W) * u
         if back:
@@ -106,6 +106,28 @@ def run_mode(table, ids, n, back, x, c, state, y):  # type: ignore[no-untyped-de
         store(y, t * W, (load(y, t * W) + cr * r) + ci * i)
     store(state, 0, r)
     store(state, W, i)
+
+
+@part
+def run_two_modes(table, other, ids, n, x, c, state, y):  # type: ignore[no-untyped-def]
+    """Two modes of a rule that looks at one sample: those are read, and answers written, once."""
+    cr, ci, fr, fi = load(c, 0), load(c, W), load(c, 2 * W), load(c, 3 * W)
+    r, i, p, q = load(state, 0), load(state, W), load(state, 2 * W), load(state, 3 * W)
+    for t in range(n):
+        z = ids[t] * 4 * W
+        u = load(x, (t + 1) * W)
+        br, bi = load(table, z + 2 * W) * u, load(table, z + 3 * W) * u
+        a, e = load(table, z), load(table, z + W)
+        r, i = (br - e * i) + a * r, (bi + e * r) + a * i
+        br, bi = load(other, z + 2 * W) * u, load(other, z + 3 * W) * u
+        a, e = load(other, z), load(other, z + W)
+        p, q = (br - e * q) + a * p, (bi + e * p) + a * q
+        sums = (load(y, t * W) + cr * r) + ci * i
+        store(y, t * W, (sums + fr * p) + fi * q)
+    store(state, 0, r)
+    store(state, W, i)
+    store(state, 2 * W, p)
+    store(state, 3 * W, q)
 
 
 @part
@@ -161,12 +183,20 @@ def irregular_forward(  # type: ignore[no-untyped-def]
             else:
                 for t in range(n):
                     ids[t], times[t] = t, gaps[begin + (t0 + t) * step]
-            for m in range(M):
+            m = M - M
+            while m < M:
+                if rule < 0 and not back and m + 1 < M:
+                    pair = tables[g, m].reshape(-1), tables[g, m + 1].reshape(-1)
+                    run_two_modes(*pair, ids, n, x, C[g, m:], state[m:], out)
+                    m += 2
+                    continue
+                table = own
                 if rule < 0:
-                    run_mode(tables[g, m].reshape(-1), ids, n, back, x, C[g, m], state[m], out)
+                    table = tables[g, m].reshape(-1)
                 else:
                     make_rows(rule, modes[g, m], times, n, own)
-                    run_mode(own, ids, n, back, x, C[g, m], state[m], out)
+                run_mode(table, ids, n, back, x, C[g, m], state[m], out)
+                m += 1
             for q in range(W):
                 x[q] = x[n * W + q]
             segment += 1
@@ -189,8 +219,9 @@ def run_again(table, ids, n, back, x, start, states):  # type: ignore[no-untyped
     r, i = load(start, 0), load(start, W)
     store(states, 0, r)
     store(states, W, i)
+    row = 6 * W if back else 4 * W
     for t in range(n):
-        z = ids[t] * ROW
+        z = ids[t] * row
         u = load(x, (t + 1) * W)
         br, bi = load(table, z + 2 * W) * u, load(table, z + 3 * W) * u
         if back:
@@ -213,8 +244,9 @@ def run_back(  # type: ignore[no-untyped-def]
     cr, ci = load(c, 0), load(c, W)
     gr, gi = load(gradient, 0), load(gradient, W)
     dr, di = load(grad_c, 0), load(grad_c, W)
+    row = 6 * W if back else 4 * W
     for t in range(n - 1, -1, -1):
-        z, dy, u = ids[t] * ROW, load(d, t * W), load(x, (t + 1) * W)
+        z, dy, u = ids[t] * row, load(d, t * W), load(x, (t + 1) * W)
         dr, di = dr + dy * load(states, (2 * t + 2) * W), di + dy * load(states, (2 * t + 3) * W)
         gr, gi = gr + cr * dy, gi + ci * dy
         r, i = load(states, 2 * t * W), load(states, (2 * t + 1) * W)
@@ -249,7 +281,7 @@ def pull_rows(rule, mode, times, n, table, grad, grad_mode):  # type: ignore[no-
         # sums of conj(r E) g_A, conj(r E) g_B and conj(E - 1) g_B, with E = e^(r z)
         ar = ai = sr = si = lr = li = none
         for t in range(n):
-            g = t * ROW
+            g = t * 4 * W
             er, ei = load(table, g), load(table, g + W)
             gar, gai = load(grad, g), load(grad, g + W)
             gnr, gni = load(grad, g + 2 * W), load(grad, g + 3 * W)
@@ -269,7 +301,7 @@ def pull_rows(rule, mode, times, n, table, grad, grad_mode):  # type: ignore[no-
     else:
         half = fill(mode, 0.5)
         for t in range(n):
-            g = t * ROW
+            g = t * 4 * W
             wr, wi = half * (load(table, g) + one), half * load(table, g + W)
             gar, gai = load(grad, g), load(grad, g + W)
             gnr, gni = load(grad, g + 2 * W), load(grad, g + 3 * W)
@@ -301,7 +333,7 @@ def irregular_backward(  # type: ignore[no-untyped-def]
     size = SEGMENT * W
     x, d, out = room[: size + W], room[size + W : 2 * size + W], room[2 * size + W : 3 * size + 2 * W]
     states = room[3 * size + 2 * W : 5 * size + 4 * W]
-    own, grad_own = room[5 * size + 4 * W : 11 * size + 4 * W], room[11 * size + 4 * W :]
+    own, grad_own = room[5 * size + 4 * W : 9 * size + 4 * W], room[9 * size + 4 * W :]
     for q in range(5 * size + 4 * W):
         room[q] = 0
     for task in range(first, last):
@@ -359,7 +391,7 @@ def irregular_backward(  # type: ignore[no-untyped-def]
                     else:
                         table, grad = own, grad_own
                         make_rows(rule, modes[g, m], times, n, own)
-                        for q in range(n * ROW):
+                        for q in range(n * 4 * W):
                             grad[q] = 0
                     run_again(table, ids, n, back, x, begun, states)
                     run_back(
