@@ -166,11 +166,12 @@ def _run_backward(
     if int(spans[:, 1].sum()) != len(grad_u):
         grad_u.zero_()
     ends = torch.empty_like(grad_end), torch.empty_like(before)
-    sums = [x.new_zeros(chunks, *x.shape) for x in (tables, modes, C, D)]
+    sums = [x.new_zeros(chunks, *x.shape) for x in (tables.to(u.dtype), modes, C, D)]
     arrays = (*read, grad_y, grad_end, grad_u, *ends, *sums)
-    room = _room(13 * SEGMENT + 4, C.shape[1])
+    work, *others = _room(6 * SEGMENT + 2, C.shape[1])
+    room = work, u.new_empty((8 * SEGMENT + 3) * LANES), *others
     _share("irregular_backward", (ahead, chunk, rule, back), chunks, arrays, room)
-    a, b, c, d = (x[0] if chunks == 1 else x.sum(0) for x in sums)
+    a, b, c, d = (x.sum(0, dtype=torch.float64) for x in sums)
     return grad_u, a, b, c, d, *ends
 
 

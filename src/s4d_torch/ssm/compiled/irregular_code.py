@@ -21,8 +21,9 @@ what they read. The segments of span n are numbered from ``row // SEGMENT + n`` 
 
 from s4d_torch.ssm.compiled.code_cache import cached_njit, part
 from s4d_torch.ssm.compiled.complex_math import complex_expm1
+from s4d_torch.ssm.compiled.rows_code import take_rows
 from s4d_torch.ssm.compiled.runtime import LANES as W
-from s4d_torch.ssm.compiled.vectors import convert, fill, load, store
+from s4d_torch.ssm.compiled.vectors import add_wide, convert, fill, load, store
 from s4d_torch.ssm.discretization import ZOH
 
 SEGMENT = 64  # with a table of some gaps it stays in the fastest cache
@@ -217,8 +218,8 @@ def irregular_forward(  # type: ignore[no-untyped-def]
 def run_again(table, ids, n, back, x, start, states):  # type: ignore[no-untyped-def]
     """Forward once more, keeping the state before every sample, and the one after the last."""
     r, i = load(start, 0), load(start, W)
-    store(states, 0, r)
-    store(states, W, i)
+    store(states, 0, convert(states, r))
+    store(states, W, convert(states, i))
     row = 6 * W if back else 4 * W
     for t in range(n):
         z = ids[t] * row
@@ -229,8 +230,8 @@ def run_again(table, ids, n, back, x, start, states):  # type: ignore[no-untyped
             br, bi = br + load(table, z + 4 * W) * v, bi + load(table, z + 5 * W) * v
         a, e = load(table, z), load(table, z + W)
         r, i = (br - e * i) + a * r, (bi + e * r) + a * i
-        store(states, (2 * t + 2) * W, r)
-        store(states, (2 * t + 3) * W, i)
+        store(states, (2 * t + 2) * W, convert(states, r))
+        store(states, (2 * t + 3) * W, convert(states, i))
 
 
 @part
@@ -239,35 +240,38 @@ def run_back(  # type: ignore[no-untyped-def]
 ):
     """From the last sample to the first: gradients of the samples, of C, and of table rows.
 
-    ``out`` begins one sample early, as x does. ``grad`` is what is added to, row by row.
+    ``out`` begins one sample early, as x does. ``grad`` is what is added to, row by row: products
+    in the precision of the signal, as are x, d and the states.
     """
     cr, ci = load(c, 0), load(c, W)
     gr, gi = load(gradient, 0), load(gradient, W)
-    dr, di = load(grad_c, 0), load(grad_c, W)
+    dr = di = load(d, 0) - load(d, 0)
     row = 6 * W if back else 4 * W
     for t in range(n - 1, -1, -1):
         z, dy, u = ids[t] * row, load(d, t * W), load(x, (t + 1) * W)
         dr, di = dr + dy * load(states, (2 * t + 2) * W), di + dy * load(states, (2 * t + 3) * W)
-        gr, gi = gr + cr * dy, gi + ci * dy
+        wide = convert(c, dy)
+        gr, gi = gr + cr * wide, gi + ci * wide
+        p, q = convert(grad, gr), convert(grad, gi)
         r, i = load(states, 2 * t * W), load(states, (2 * t + 1) * W)
-        store(grad, z, (load(grad, z) + gr * r) + gi * i)
-        store(grad, z + W, (load(grad, z + W) + gi * r) - gr * i)
-        store(grad, z + 2 * W, load(grad, z + 2 * W) + gr * u)
-        store(grad, z + 3 * W, load(grad, z + 3 * W) + gi * u)
+        store(grad, z, (load(grad, z) + p * r) + q * i)
+        store(grad, z + W, (load(grad, z + W) + q * r) - p * i)
+        store(grad, z + 2 * W, load(grad, z + 2 * W) + p * u)
+        store(grad, z + 3 * W, load(grad, z + 3 * W) + q * u)
         du = load(out, (t + 1) * W) + load(table, z + 2 * W) * gr
         store(out, (t + 1) * W, du + load(table, z + 3 * W) * gi)
         if back:
             v = load(x, t * W)
-            store(grad, z + 4 * W, load(grad, z + 4 * W) + gr * v)
-            store(grad, z + 5 * W, load(grad, z + 5 * W) + gi * v)
+            store(grad, z + 4 * W, load(grad, z + 4 * W) + p * v)
+            store(grad, z + 5 * W, load(grad, z + 5 * W) + q * v)
             dv = load(out, t * W) + load(table, z + 4 * W) * gr
             store(out, t * W, dv + load(table, z + 5 * W) * gi)
         a, e = load(table, z), load(table, z + W)
         gr, gi = a * gr + e * gi, a * gi - e * gr
     store(gradient, 0, gr)
     store(gradient, W, gi)
-    store(grad_c, 0, dr)
-    store(grad_c, W, di)
+    add_wide(grad_c, 0, dr)
+    add_wide(grad_c, W, di)
 
 
 @part
@@ -283,8 +287,8 @@ def pull_rows(rule, mode, times, n, table, grad, grad_mode):  # type: ignore[no-
         for t in range(n):
             g = t * 4 * W
             er, ei = load(table, g), load(table, g + W)
-            gar, gai = load(grad, g), load(grad, g + W)
-            gnr, gni = load(grad, g + 2 * W), load(grad, g + 3 * W)
+            gar, gai = convert(mode, load(grad, g)), convert(mode, load(grad, g + W))
+            gnr, gni = convert(mode, load(grad, g + 2 * W)), convert(mode, load(grad, g + 3 * W))
             r = fill(mode, times[t])
             ar, ai = ar + r * (er * gar + ei * gai), ai + r * (er * gai - ei * gar)
             sr, si = sr + r * (er * gnr + ei * gni), si + r * (er * gni - ei * gnr)
@@ -303,8 +307,8 @@ def pull_rows(rule, mode, times, n, table, grad, grad_mode):  # type: ignore[no-
         for t in range(n):
             g = t * 4 * W
             wr, wi = half * (load(table, g) + one), half * load(table, g + W)
-            gar, gai = load(grad, g), load(grad, g + W)
-            gnr, gni = load(grad, g + 2 * W), load(grad, g + 3 * W)
+            gar, gai = convert(mode, load(grad, g)), convert(mode, load(grad, g + W))
+            gnr, gni = convert(mode, load(grad, g + 2 * W)), convert(mode, load(grad, g + 3 * W))
             r = fill(mode, times[t])
             vr, vi = r * (br * gnr + bi * gni), r * (br * gni - bi * gnr)  # conj(r b) g_B
             vr, vi = vr + gar + gar, vi + gai + gai
@@ -322,20 +326,23 @@ def pull_rows(rule, mode, times, n, table, grad, grad_mode):  # type: ignore[no-
 def irregular_backward(  # type: ignore[no-untyped-def]
     first, last, ahead, chunk, rule, back, u, spans, which, gaps, tables, modes, C, D, before, kept,
     grad_y, grad_end, grad_u, grad_start, grad_before, grad_tables, grad_modes, grad_C, grad_D,
-    room, ids, times, gs,
+    room, narrow, ids, times, gs,
 ):  # fmt: skip
     """The adjoint of :func:`irregular_forward`; a task is ``chunk`` spans and a group.
 
-    Gradients of tables, modes, C and D, (chunks, ...), begin as zeros and are to be summed over the
-    chunks. A segment is run forward again from the state kept at its start, then backward.
+    Gradients of tables, in the precision of u, and of modes, C and D, (chunks, ...), begin as zeros
+    and are to be summed over the chunks. A segment is run forward again from the state kept at its start, then backward.
     """
-    G, M = C.shape[0], C.shape[1]
+    G, M, none = C.shape[0], C.shape[1], first - first
     size = SEGMENT * W
-    x, d, out = room[: size + W], room[size + W : 2 * size + W], room[2 * size + W : 3 * size + 2 * W]
-    states = room[3 * size + 2 * W : 5 * size + 4 * W]
-    own, grad_own = room[5 * size + 4 * W : 9 * size + 4 * W], room[9 * size + 4 * W :]
-    for q in range(5 * size + 4 * W):
+    x, out, own = room[: size + W], room[size + W : 2 * size + 2 * W], room[2 * size + 2 * W :]
+    exact, d = narrow[: size + W], narrow[size + W : 2 * size + W]  # x as it came
+    states = narrow[2 * size + W : 4 * size + 3 * W]
+    grad_own = narrow[4 * size + 3 * W :]
+    for q in range(2 * size + 2 * W):
         room[q] = 0
+    for q in range(4 * size + 3 * W):
+        narrow[q] = 0
     for task in range(first, last):
         some, g = task // G, task % G
         for span in range(some * chunk, min((some + 1) * chunk, spans.shape[0])):
@@ -361,7 +368,9 @@ def irregular_backward(  # type: ignore[no-untyped-def]
                     x[q] = before[span, g, q]
                 if t0 > 0:
                     take_wide(u, begin + (t0 - 1) * step, step, 1, g * W, x)
-                take_wide(grad_y, begin + (t0 + ahead) * step, step, inside, g * W, d)
+                for t in range(0, (n + 1) * W, W):
+                    store(exact, t, convert(exact, load(x, t)))
+                take_rows(grad_y, begin + (t0 + ahead) * step, step, inside, g * W, d, none)
                 for c in range(inside * W, n * W):
                     d[c] = 0
                 # what the sample after this segment has sent back to the last one in it
@@ -371,7 +380,7 @@ def irregular_backward(  # type: ignore[no-untyped-def]
                     out[n * W + q] = late
                 total = load(grad_D[some, g], 0)
                 for t in range(n):
-                    dy = load(d, t * W)
+                    dy = convert(x, load(d, t * W))
                     total = total + dy * load(x, (t + 1) * W)
                     own_part = load(D[g], 0) * dy
                     if t == n - 1:
@@ -395,7 +404,7 @@ def irregular_backward(  # type: ignore[no-untyped-def]
                             grad[q] = 0
                     run_again(table, ids, n, back, x, begun, states)
                     run_back(
-                        table, ids, n, back, x, d, C[g, m], states, gs[m], out,
+                        table, ids, n, back, exact, d, C[g, m], states, gs[m], out,
                         grad_C[some, g, m], grad,
                     )  # fmt: skip
                     if rule >= 0:
