@@ -262,8 +262,7 @@ class SSM(nn.Module):
         if state is not None:
             self._check_causal("continue from a state")
             rows = len(pieces) if pieces is not None and pieces.rows is None else batch
-            shape = (rows, self.d_model, self.state_size)
-            validate.carried_state(state, shape, self._state_dtype, u.device)
+            state = self._read_state(state, rows, u.device)
         with _full_precision(u.device):
             space = self._state_space(rate)
             x, valid, both_ways = u.to(space.dtype), None, self.method.bidirectional
@@ -315,9 +314,7 @@ class SSM(nn.Module):
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
         validate.same_device(u, self.raw_C)
         rate = read_step_rate(rate, u)
-        shape = (u.shape[0], self.d_model, self.state_size)
-        validate.carried_state(state, shape, self._state_dtype, u.device)
-        state = begin_anew(state, resets)
+        state = begin_anew(self._read_state(state, u.shape[0], u.device), resets)
         with _full_precision(u.device):
             if isinstance(rate, Tensor):
                 space = self._state_space(1.0)
@@ -351,6 +348,15 @@ class SSM(nn.Module):
         validate.positive_integer("batch_size", batch_size)
         shape = (batch_size, self.d_model, self.state_size)
         return torch.zeros(shape, dtype=self._state_dtype, device=self.raw_C.device)
+
+    def _read_state(self, state: Tensor, rows: int, device: torch.device) -> Tensor:
+        """A carried state; one without the sample before, where that belongs to it, had silence."""
+        lacks = isinstance(state, Tensor) and state.shape[2:] == (self.d_state,)
+        if lacks and self._looks_back:
+            state = torch.nn.functional.pad(state, (0, 1))
+        shape = (rows, self.d_model, self.state_size)
+        validate.carried_state(state, shape, self._state_dtype, device)
+        return state
 
     def _check_causal(self, action: str) -> None:
         validate.causal("layer", action, bidirectional=self.method.bidirectional)
