@@ -25,9 +25,9 @@ def read_rate(rate: Rate, shape: tuple[int, ...], lengths: Tensor | None, u: Ten
     """
     if isinstance(rate, Gaps):
         return rate
-    if not isinstance(rate, Tensor):
-        validate.sampling_rate(rate)
-        return rate
+    if not isinstance(rate, Tensor) or rate.ndim == 0:
+        validate.sampling_rate(rate)  # type: ignore[arg-type]
+        return rate  # type: ignore[return-value]
     _check_gaps(rate, shape, u)
     each = rate.to(torch.float64 if u.device.type != "mps" else torch.float32)
     if lengths is not None:  # whatever lies beyond the ends, no step is made of it
@@ -109,12 +109,11 @@ def read_step_rate(rate: Rate, u: Tensor) -> float | Tensor:
     """A sampling rate, or the gap before this sample for each sequence, (batch,)."""
     if isinstance(rate, Tensor) and rate.ndim == 2 and rate.shape[1:] == (1,):
         rate = rate[:, 0]
-    if isinstance(rate, Tensor):
+    if isinstance(rate, Tensor) and rate.ndim:
         read = read_rate(rate[:, None] if rate.ndim == 1 else rate, (len(u), 1), None, u)
         return read.each[:, 0] if isinstance(read, Gaps) else read
-    assert not isinstance(rate, Gaps)
-    validate.sampling_rate(rate)
-    return rate
+    validate.sampling_rate(rate)  # type: ignore[arg-type]
+    return rate  # type: ignore[return-value]
 
 
 def begin_anew(state: Tensor, resets: Tensor | None) -> Tensor:

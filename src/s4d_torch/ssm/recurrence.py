@@ -243,17 +243,19 @@ def scan(
     start still sends; the states at the starts follow one another with ``A_bar^T``. Chunks are
     short on a CPU; on another device they are fewer, and so are the states.
     """
-    last = u.shape[-1] - 1
-    chunk = chunk or (64 if u.is_cpu else max(64, blocks(last + 1)[1]))
-    whole = last // chunk * chunk
+    length = u.shape[-1]
+    chunk = chunk or (64 if u.is_cpu else max(64, blocks(length)[1]))
+    whole = length // chunk * chunk
     direct = system.direct if skip is None else system.direct + skip
-    met, ys = _rest(system, u) if state is None else meet(system, state), []
-    for part in (u[..., :whole], u[..., whole:last]):
+    met = last = _rest(system, u) if state is None else meet(system, state)
+    ys = []
+    for part in (u[..., :whole], u[..., whole:]):
         if part.shape[-1]:
-            y, met = _scan_whole(system, part, met, min(chunk, part.shape[-1]), direct)
+            y, met, last = _scan_whole(system, part, met, min(chunk, part.shape[-1]), direct)
             ys.append(y)
-    y, _ = _scan_whole(system, u[..., last:], met, 1, direct)
-    return torch.cat([*ys, y], dim=1).transpose(1, 2), leave(system, met, u[..., last])
+    y = ys[0] if len(ys) == 1 else torch.cat(ys, dim=1)
+    tail = u[..., (length - 1) // chunk * chunk :]
+    return y.transpose(1, 2), carried(system, tail, last)
 
 
 def _rest(system: System, u: Tensor) -> Tensor:
@@ -263,8 +265,11 @@ def _rest(system: System, u: Tensor) -> Tensor:
 
 def _scan_whole(
     system: System, u: Tensor, state: Tensor, chunk: int, direct: Tensor
-) -> tuple[Tensor, Tensor]:
-    """u (batch, H, L) -> y (batch, L, H) as it lies in memory, which is what comes next reads."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """u (batch, H, L) -> y (batch, L, H) as it lies in memory, which is what comes next reads.
+
+    Then the states after and before the last chunk.
+    """
     dtype, exact = u.dtype, state.dtype
     batch, channels = u.shape[:2]
     rows = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
@@ -281,7 +286,7 @@ def _scan_whole(
     y = torch.bmm(torch.stack(starts, 1).flatten(1, 2), outputs.to(dtype).mT)
     y = torch.baddbmm(y, rows, toeplitz(kernel).to(dtype))  # (H, I batch, T)
     y = y.unflatten(1, (-1, batch)).permute(2, 1, 3, 0).flatten(1, 2)
-    return y, state.to(exact)
+    return y, state.to(exact), starts[-1].transpose(0, 1).to(exact)
 
 
 def _added(system: System, rows: Tensor, batch: int, chunk: int) -> tuple[Tensor, ...]:
@@ -297,14 +302,18 @@ def _rounded(power: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def end_state(
-    system: System, u: Tensor, state: Tensor | None, lengths: Tensor | None = None
+    system: System,
+    u: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
     """The state after u (batch, H, L), or after the first ``lengths`` samples of each sequence.
 
     From a state that the first sample meets to the one that another sample would meet.
     """
     length = u.shape[-1]
-    count, chunk = chunks(length)
+    count, chunk = chunks(length) if chunk is None else (-(-length // chunk), chunk)
     tables: Any = system.inputs(chunk).to(u.dtype), *system.strides(count, chunk, u.dtype)
     rows = rows_at_once(u)
     if traced() or u.shape[0] <= rows:
@@ -334,8 +343,13 @@ def carried(
     if lengths is not None:
         place = (lengths - 1)[:, None, None].expand(-1, u.shape[1], 1)
         return leave(system, end_state(system, u, met, lengths - 1), u.gather(-1, place)[..., 0])
-    if u.shape[-1] > 1:
-        met = end_state(system, u[..., :-1], met)
+    # whole chunks, of which no copy is made to align them, and the samples after them
+    last, chunk = u.shape[-1] - 1, chunks(u.shape[-1])[1]
+    whole = last // chunk * chunk
+    if whole:
+        met = end_state(system, u[..., :whole], met, chunk=chunk)
+    if last > whole:
+        met = end_state(system, u[..., whole:last], met)
     return leave(system, _rest(system, u) if met is None else met, u[..., -1])
 
 

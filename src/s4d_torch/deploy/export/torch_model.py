@@ -53,8 +53,7 @@ class PlannedSystem(nn.Module):
     def __init__(self, plan: SystemPlan) -> None:
         super().__init__()
         self.kind = plan.kind
-        held = (x.name for x in fields(plan))
-        self.names = [name for name in held if isinstance(getattr(plan, name), Tensor)]
+        self.names = [field.name for field in fields(plan) if field.name != "kind"]
         for name in self.names:
             self.register_buffer(name, getattr(plan, name))
 
@@ -92,7 +91,7 @@ class PlannedSSM(nn.Module):
         super().__init__()
         self.past = PlannedSystem(block.past)
         self.future = None if block.future is None else PlannedSystem(block.future)
-        self.state_size = block.past.output.shape[1]
+        self.state_size = block.past.state_size
 
     def forward(
         self, u: Tensor, state: None, *, lengths: Tensor | None, **_: Any
