@@ -254,8 +254,8 @@ def irregular_call(u: Tensor, spans: Tensor) -> tuple[object, ...]:
     """With steps made on the way."""
     lanes, which, gaps = runtime.LANES, torch.zeros(18, dtype=torch.int64), draw(18).abs() + 0.1
     tables, modes = torch.zeros(1, 3, 0, 4 * lanes), torch.randn(1, 3, 4 * lanes)
-    C, D, start = torch.randn(1, 3, 2 * lanes), torch.randn(1, lanes), torch.zeros(2, 1, 3, 2 * lanes)
-    given = (tables, modes, C, D, start, torch.zeros(2, 1, lanes))
+    C, start = torch.randn(1, 3, 2 * lanes), torch.zeros(2, 1, 3, 2 * lanes)
+    given = (tables, modes, C, torch.randn(1, lanes), start, torch.zeros(2, 1, lanes))
     return (u, spans, which, gaps, *(x.double() for x in given), [0, 0, 0, 1])
 
 

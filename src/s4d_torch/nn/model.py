@@ -296,7 +296,8 @@ class SequenceModel(Pretrained):
         total, samples = pieces.sums(x)
         if state is not None:
             before, count = pieces.start(state.total), pieces.start(state.samples)
-            assert before is not None and count is not None
+            assert before is not None
+            assert count is not None
             total, samples = total + before, samples + count
         total, samples = pieces.end(total), pieces.end(samples)
         if self.pooling == "mean":

@@ -1,4 +1,4 @@
-"""When samples come: the time between them, and where sequences begin, as modules are told of it."""
+"""When samples come, as modules are told of it: the time between them, where sequences begin."""
 
 import math
 import operator
@@ -18,7 +18,9 @@ Rate = float | Tensor | Gaps
 Resets = Tensor | Pieces
 
 
-def read_rate(rate: Rate, shape: tuple[int, ...], lengths: Tensor | None, u: Tensor) -> float | Gaps:
+def read_rate(
+    rate: Rate, shape: tuple[int, ...], lengths: Tensor | None, u: Tensor
+) -> float | Gaps:
     """A sampling rate, or the gaps before samples as they are used, (batch, length).
 
     ``shape`` is that of the gaps. One and the same gap everywhere is a rate.

@@ -47,7 +47,9 @@ class Steps(NamedTuple):
     right: Tensor | None = None
 
     def at(self, place: Any) -> "Steps":
-        return Steps(*(None if part is None else part[place] for part in self))
+        A_bar, B_now, *others = self
+        parts = (None if part is None else part[place] for part in others)
+        return Steps(A_bar[place], B_now[place], *parts)
 
     def advance(self, x: Tensor, u: Tensor, before: Tensor) -> Tensor:
         """From sample to sample: x (batch, H, M), u and the sample before it (batch, H)."""
@@ -129,9 +131,7 @@ def _carried(space: StateSpace, x: Tensor, u: Tensor) -> Tensor:
 # -- in compiled code ------------------------------------------------------------------------------
 
 
-def _compiled(
-    space: StateSpace, u: Tensor, gaps: Gaps, ahead: int = 0
-) -> compiled.System | None:
+def _compiled(space: StateSpace, u: Tensor, gaps: Gaps, ahead: int = 0) -> compiled.System | None:
     """The system as the compiled scan reads it; None where it cannot run."""
     if torch.compiler.is_compiling() or not space.scannable:
         return None
@@ -203,7 +203,7 @@ def _run_plain(
 
 def _piece(
     space: StateSpace, ahead: int, last: Tensor, u: Tensor, which: Tensor, x: Tensor,
-    before: Tensor, end: Tensor, end_before: Tensor, *table: Tensor | None,
+    before: Tensor, end: Tensor, end_before: Tensor, *table: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Some samples: y, the state after them, and that of sequences whose ``last`` is among them."""
     steps = Steps(*table).at(which) if table else make_steps(space, which)

@@ -333,9 +333,7 @@ def end_state(
     return total + system.advance(state, lengths, length)
 
 
-def carried(
-    system: System, u: Tensor, met: Tensor | None, lengths: Tensor | None = None
-) -> Tensor:
+def carried(system: System, u: Tensor, met: Tensor | None, lengths: Tensor | None = None) -> Tensor:
     """What is carried on after u (batch, H, L), or after the first ``lengths`` samples of it.
 
     ``met`` is the state that the first sample meets.

@@ -98,7 +98,7 @@ class Machine:
 
     @property
     def state(self) -> ModelState:
-        """Of copies of the modes that catch up with what the last sample met, and of that sample."""
+        """Of copies of the modes that catch up with the last sample, and of that sample."""
         clock, modes, ring = self._clock.copy(), self._modes.copy(), self._ring.copy()
         if clock[0] == 0:
             layers, *pooled = self._started

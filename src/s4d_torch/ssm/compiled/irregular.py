@@ -177,9 +177,7 @@ def _run_backward(
 
 def _fake_backward(*given: Any) -> tuple[Tensor, ...]:
     _, grad_end, u, _, _, _, tables, modes, C, D, before, *_ = given
-    a, b, c, d, e, f, g = (
-        torch.empty_like(x) for x in (u, tables, modes, C, D, grad_end, before)
-    )
+    a, b, c, d, e, f, g = (torch.empty_like(x) for x in (u, tables, modes, C, D, grad_end, before))
     return a, b, c, d, e, f, g
 
 

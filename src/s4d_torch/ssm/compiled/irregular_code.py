@@ -11,7 +11,7 @@ Vectors run over channels, W of them a group. A sequence is a span of rows of u,
 its length, run from its end if it looks ahead. Tasks are spans and groups, and share nothing but
 what they read. The segments of span n are numbered from ``row // SEGMENT + n`` on.
 
-    u, y (rows, H)              spans (n, 2)          which (rows,): the row of its gap in the tables
+    u, y (rows, H)              spans (n, 2);  which (rows,): the row of its gap in the tables
     tables (G, M, gaps, 6 W)    A, B, F, of each the real parts first; 4 W if there is no F
     gaps (rows,)                modes (G, M, 4 W): z and b
     C (G, M, 2 W)               as the row that reads a state;  D (G, W)
@@ -149,7 +149,7 @@ def irregular_forward(  # type: ignore[no-untyped-def]
     """Tasks first..last, each a span and a group; ``rule`` below 0 takes the tables.
 
     ``ahead`` runs from the end of a span and leaves each answer one place further. ``room``, in
-    double precision, ``ids`` (SEGMENT,), ``times`` (SEGMENT,) and ``state`` (M, 2 W) are to work in.
+    double precision, ``ids``, ``times`` (SEGMENT,) and ``state`` (M, 2 W) are to work in.
     """
     G, M = C.shape[0], C.shape[1]
     x, out = room[: (SEGMENT + 1) * W], room[(SEGMENT + 1) * W : (2 * SEGMENT + 1) * W]
@@ -331,7 +331,8 @@ def irregular_backward(  # type: ignore[no-untyped-def]
     """The adjoint of :func:`irregular_forward`; a task is ``chunk`` spans and a group.
 
     Gradients of tables, in the precision of u, and of modes, C and D, (chunks, ...), begin as zeros
-    and are to be summed over the chunks. A segment is run forward again from the state kept at its start, then backward.
+    and are to be summed over the chunks. A segment is run forward again from the state kept at its
+    start, then backward.
     """
     G, M, none = C.shape[0], C.shape[1], first - first
     size = SEGMENT * W
