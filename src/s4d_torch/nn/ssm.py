@@ -1,7 +1,6 @@
 """The linear state space module: parameters stored raw and real, read as physical values."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from typing import Any, Self, Unpack
 
@@ -23,12 +22,12 @@ from s4d_torch.nn.timing import (
     stretches,
 )
 from s4d_torch.ssm import initialization, irregular, recurrence
-from s4d_torch.ssm.autodiff import at_hand, traced
+from s4d_torch.ssm.autodiff import at_hand
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS, looks_back
 from s4d_torch.ssm.engine import ENGINES, choose, run, run_both_ways
 from s4d_torch.ssm.gaps import Gaps
-from s4d_torch.ssm.precision import double_dtype
+from s4d_torch.ssm.precision import double_dtype, full_precision
 from s4d_torch.ssm.state_space import KERNELS, StateSpace
 
 CACHED = 4  # sampling rates whose state spaces are kept in evaluation
@@ -263,7 +262,7 @@ class SSM(nn.Module):
             self._check_causal("continue from a state")
             rows = len(pieces) if pieces is not None and pieces.rows is None else batch
             state = self._read_state(state, rows, u.device)
-        with _full_precision(u.device):
+        with full_precision(u.device):
             space = self._state_space(rate)
             x, valid, both_ways = u.to(space.dtype), None, self.method.bidirectional
             if lengths is not None and (_zero_ends or return_state or both_ways):
@@ -315,7 +314,7 @@ class SSM(nn.Module):
         validate.same_device(u, self.raw_C)
         rate = read_step_rate(rate, u)
         state = begin_anew(self._read_state(state, u.shape[0], u.device), resets)
-        with _full_precision(u.device):
+        with full_precision(u.device):
             if isinstance(rate, Tensor):
                 space = self._state_space(1.0)
                 y, state = irregular.step(space, u.to(space.dtype), rate, state)
@@ -398,10 +397,3 @@ class SSM(nn.Module):
         usual = vars(Method())
         changed = [f"{k}={x!r}" for k, x in vars(self.method).items() if x != usual[k]]
         return ", ".join([str(self.d_model), f"d_state={self.d_state}", *changed])
-
-
-def _full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """No autocast; devices such as meta have none, and mostly there is none to be without."""
-    if device.type == "meta" or not (traced() or torch.is_autocast_enabled(device.type)):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)

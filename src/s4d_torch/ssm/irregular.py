@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from s4d_torch.ssm.autodiff import traced
-from s4d_torch.ssm.compiled import irregular as compiled
 from s4d_torch.ssm.compiled import runtime
+from s4d_torch.ssm.compiled.irregular import scan as compiled
 from s4d_torch.ssm.compiled.scan import whole_spans
 from s4d_torch.ssm.discretization import CompiledRule, bilinear_low_rank
 from s4d_torch.ssm.gaps import Gaps

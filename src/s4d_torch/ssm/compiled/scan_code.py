@@ -278,8 +278,7 @@ def scan_backward(  # type: ignore[no-untyped-def]
                 n = min(SEGMENT, length - t0)
                 blocks, final = (n + 3) // 4, segment == count - 1
                 whole = blocks - 1 if final else blocks
-                inside = min(n, length - t0 - ahead)
-                part_of = 4 * whole / SEGMENT
+                inside, part_of = min(n, length - t0 - ahead), 4 * whole / SEGMENT
                 take_rows(u, begin + t0 * step, step, n, g * W, x, none)
                 take_rows(grad_y, begin + (t0 + ahead) * step, step, inside, g * W, d, none)
                 for c in range(inside * W, 4 * blocks * W):
@@ -296,8 +295,8 @@ def scan_backward(  # type: ignore[no-untyped-def]
                             gs[m, q] += grad_end[span, g, m, q]
                     for q in range(W):  # what a segment of rounded powers has missed
                         r, i, a, e = gs[m, q], gs[m, W + q], drift[g, m, q], drift[g, m, W + q]
-                        r, i = r + (a * r + e * i) * part_of, i + (a * i - e * r) * part_of
-                        gs[m, q], gs[m, W + q] = r, i
+                        gs[m, q] += (a * r + e * i) * part_of
+                        gs[m, W + q] += (a * i - e * r) * part_of
                     run_back(z, d, none, whole, gradient, after, out)
                     add_gradients(x, d, states, after, blocks, grad_tables[some, g, m])
                 put_rows(out, begin + t0 * step, step, n, g * W, grad_u)

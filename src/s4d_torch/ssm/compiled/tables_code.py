@@ -127,6 +127,16 @@ def before_of(rule, a, now, later):  # type: ignore[no-untyped-def]
 
 
 @part
+def outputs_at(z, lane, j):  # type: ignore[no-untyped-def]
+    return complex(z[lane + (2 + j) * W], -z[lane + (6 + j) * W])
+
+
+@part
+def inputs_at(z, lane, j):  # type: ignore[no-untyped-def]
+    return complex(z[lane + (10 + j) * W], z[lane + (14 + j) * W])
+
+
+@part
 def through_powers(g, ac, n):  # type: ignore[no-untyped-def]
     """The gradient of A_bar from those of its first three powers; ``ac`` is its conjugate."""
     g1, g2 = complex(g[0, n, 0], g[0, n, 1]), complex(g[1, n, 0], g[1, n, 1])
@@ -219,22 +229,10 @@ def tables_backward(  # type: ignore[no-untyped-def]
             ac, cc, bc = a.conjugate(), scale * c.conjugate(), (dt * b0 * later).conjugate()
             z = g_tables[g, n]
             # outputs_j are stored as their conjugates; A_bar^j B are inputs_(3-j)
-            o0, r0 = (
-                complex(z[lane + 2 * W], -z[lane + 6 * W]),
-                complex(z[lane + 13 * W], z[lane + 17 * W]),
-            )
-            o1, r1 = (
-                complex(z[lane + 3 * W], -z[lane + 7 * W]),
-                complex(z[lane + 12 * W], z[lane + 16 * W]),
-            )
-            o2, r2 = (
-                complex(z[lane + 4 * W], -z[lane + 8 * W]),
-                complex(z[lane + 11 * W], z[lane + 15 * W]),
-            )
-            o3, r3 = (
-                complex(z[lane + 5 * W], -z[lane + 9 * W]),
-                complex(z[lane + 10 * W], z[lane + 14 * W]),
-            )
+            o0, r0 = outputs_at(z, lane, 0), inputs_at(z, lane, 3)
+            o1, r1 = outputs_at(z, lane, 1), inputs_at(z, lane, 2)
+            o2, r2 = outputs_at(z, lane, 2), inputs_at(z, lane, 1)
+            o3, r3 = outputs_at(z, lane, 3), inputs_at(z, lane, 0)
             g_power = complex(z[lane], z[W + lane])
             kc = k1 + ac * (k2 + ac * k3)
             g_c = o0 + ac * (o1 + ac * (o2 + ac * o3)) + bc * kc

@@ -1,7 +1,7 @@
 """The compiled scan over samples that are not evenly spaced, as an operator of torch.
 
 Where few gaps occur, the steps of each come as tables, from any rule; else they are made on the
-way, by the rules that ``irregular_code`` knows.
+way, by the rules that ``steps_code`` knows.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from s4d_torch.ssm.discretization import BILINEAR, ZOH
 
 RULES = (BILINEAR, ZOH)  # those whose steps are made on the way
 CHUNKS = 4  # parts of a batch whose gradients are added up apart, for as many threads
-SEGMENT = 64  # as in irregular_code.py
+SEGMENT = 64  # as in forward_code.py
 LARGEST_ANGLE = 1e5  # as in complex_math.py
 TABLES = -1  # in place of a rule
 
@@ -120,7 +120,7 @@ def _run(
         y.zero_()
     arrays = (*read, y, end, in_large_pages(kept))
     room = _room(6 * SEGMENT + 1, C.shape[1])
-    _share("irregular_forward", (ahead, rule, back), len(spans), arrays, room)
+    _share("forward", (ahead, rule, back), len(spans), arrays, room)
     return y, end, kept
 
 
@@ -170,7 +170,7 @@ def _run_backward(
     arrays = (*read, grad_y, grad_end, grad_u, *ends, *sums)
     work, *others = _room(6 * SEGMENT + 2, C.shape[1])
     room = work, u.new_empty((8 * SEGMENT + 3) * LANES), *others
-    _share("irregular_backward", (ahead, chunk, rule, back), chunks, arrays, room)
+    _share("backward", (ahead, chunk, rule, back), chunks, arrays, room)
     a, b, c, d = (x.sum(0, dtype=torch.float64) for x in sums)
     return grad_u, a, b, c, d, *ends
 
@@ -273,5 +273,5 @@ def _share(
     name: str, options: tuple[int, ...], parts: int, arrays: tuple[Tensor, ...], room: Any
 ) -> None:
     (rows, _), (groups, modes, _) = arrays[0].shape, arrays[6].shape
-    kernel = getattr(compiled_module(f"{__package__}.irregular_code"), name)
+    kernel = getattr(compiled_module(f"{__package__}.{name}_code"), f"irregular_{name}")
     share(kernel, parts * groups, 4 * rows * modes * LANES // parts, options, arrays, room)
