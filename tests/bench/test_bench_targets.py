@@ -138,9 +138,10 @@ def everything() -> list[Measurement]:
         "dplr": (sizes.dplr, contenders.layers(DPLR_LAYERS)),
         "jax": (sizes.jax, jax_layers.contenders()),
         "growth": (tuple((1, n) for n in sizes.growth), {OURS: None}),
+        "gaps": (sizes.gaps, contenders.irregular()),
     }
     records = [
-        Measurement(work, name, sizes.case(way, place), 1.0)
+        Measurement(work, name, sizes.case(way, place), 1.0, bytes=1 if work == "gaps" else None)
         for work, (places, names) in groups.items()
         for place in places
         for name in names

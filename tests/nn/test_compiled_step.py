@@ -322,7 +322,7 @@ def test_bad_sequences_states_and_options() -> None:
         step.push_many(torch.zeros(2, 9, 3))
     with pytest.raises(ValueError, match="state is for 2 sequences"):
         step.start(model.initial_state(2))
-    with pytest.raises(ValueError, match="d_state"):
+    with pytest.raises(ValueError, match="state_size"):
         step.start(model_of(d_state=8).initial_state(1))
     with pytest.raises(ValueError, match="batch_size"):
         model.compile_step(0)

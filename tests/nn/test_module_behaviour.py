@@ -427,8 +427,8 @@ def test_names_that_are_imported_later_are_listed() -> None:
 @pytest.mark.parametrize("module", [SequenceModel, Block, Layer])
 def test_padding_is_no_option_of_a_call(module: type[nn.Module]) -> None:
     public = [name for name in signature(module.forward).parameters if not name.startswith("_")]
-    masked = [] if module is Block else ["mask"]
-    assert public[3:] == ["lengths", *masked, "rate", "return_state"]
+    masked, packed = ([], []) if module is Block else (["mask"], ["cu_seqlens"])
+    assert public[3:] == ["lengths", *masked, "rate", "resets", *packed, "return_state"]
 
 
 def test_options_of_a_run_are_those_of_the_model() -> None:

@@ -45,7 +45,7 @@ def everything(ssm: SSM, length: int, seed: int = 1) -> list[Tensor]:
     """Outputs, end states and gradients of three calls: plain, with a state, and ragged."""
     dtype = ssm.D.dtype
     u = draw(3, length, ssm.d_model, dtype=dtype, seed=seed).requires_grad_()
-    start = draw(3, ssm.d_model, ssm.d_state, seed=seed + 1).requires_grad_()
+    start = draw(3, ssm.d_model, ssm.state_size, seed=seed + 1).requires_grad_()
     lengths = torch.tensor([length, (length + 1) // 2, 1])
     results = [*ssm(u), *ssm(u, start), *ssm(u, start, lengths=lengths)]
     weights = [draw(*r.shape, dtype=r.dtype, seed=k) for k, r in enumerate(results)]
@@ -214,7 +214,7 @@ def plain_tables(ssm: SSM, rate: float) -> ScanTables:
 
 def learned(tables: ScanTables) -> list[Tensor]:
     """What gradients go through."""
-    return [tables.tables, tables.kernel, tables.powers]
+    return [tables.tables, tables.kernel, tables.ends]
 
 
 @needs_numba
@@ -250,6 +250,15 @@ def test_fused_tables_from_tiny_to_huge_steps(size: float) -> None:
         agree(learned(ssm._state_space(1.0).tables()), learned(plain_tables(ssm, 1.0)), 1e-13)
 
 
+def irregular_call(u: Tensor, spans: Tensor) -> tuple[object, ...]:
+    """With steps made on the way."""
+    lanes, which, gaps = runtime.LANES, torch.zeros(18, dtype=torch.int64), draw(18).abs() + 0.1
+    tables, modes = torch.zeros(1, 3, 0, 4 * lanes), torch.randn(1, 3, 4 * lanes)
+    C, start = torch.randn(1, 3, 2 * lanes), torch.zeros(2, 1, 3, 2 * lanes)
+    given = (tables, modes, C, torch.randn(1, lanes), start, torch.zeros(2, 1, lanes))
+    return (u, spans, which, gaps, *(x.double() for x in given), [0, 0, 0, 1])
+
+
 @needs_numba
 def test_operators_are_ordinary_operators() -> None:
     """torch's own check: schema, fake tensors, autograd registration."""
@@ -266,6 +275,7 @@ def test_operators_are_ordinary_operators() -> None:
         "kernel": ([0, 0, 1], 1.0, 9, C[None], *A, ssm.raw_B, *others),
         "direct": (u, taps, 0),
         "direct_stored": ([0, 0, 1, 0], 1.0, u, C, *A, ssm.raw_B, *others),
+        "irregular_scan": irregular_call(u.flatten(0, 1), spans),
     }
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
     for called, arguments in calls.items():

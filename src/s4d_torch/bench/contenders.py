@@ -20,6 +20,7 @@ from s4d_torch.bench.peers import (
 from s4d_torch.nn.layer import DSS, S4, S4D, Layer
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.ssm import SSM
+from s4d_torch.ssm.gaps import FEW
 
 FORWARD, BACKWARD, TRAINING, STEP = "forward", "forward+backward", "training step", "one step"
 
@@ -31,6 +32,8 @@ OFFICIAL = "official minimal S4D"
 LSTM, GRU, TRANSFORMER = "nn.LSTM", "nn.GRU", "nn.TransformerEncoderLayer"
 S5, MAMBA, LRNNX = "s5-pytorch S5Block", "mambapy MambaBlock", "lrnnx S4D"
 CAUCHY, SHARED = "materialised Cauchy + FFT", "the same, one division"
+FEW_GAPS, ANY_GAPS = f"{OURS}, {FEW} different gaps", f"{OURS}, all gaps different"
+S5_GAPS = "s5-pytorch S5, all gaps different"
 ABSENT = ("is not installed", "cannot be imported")
 MAMBA_STATE = 16  # as it is commonly used
 
@@ -145,6 +148,42 @@ def state_spaces() -> dict[str, Contender]:
         f"{OURS} S4": Contender(partial(_ssm, method="s4")),
         GIVEN: Contender(_given, inputs(16)),
         LISTING_FFT: Contender(partial(_module, lambda c: Listing(state_space(c))), listing_memory),
+    }
+
+
+def _gaps(case: Case, distinct: int | None) -> Tensor:
+    """The time since the sample before: so many whole numbers of steps, or all different."""
+    generator, size = torch.Generator().manual_seed(0), (case.batch, case.length)
+    if distinct is None:
+        return (0.2 + 2.8 * torch.rand(size, dtype=torch.float64, generator=generator)).to(
+            case.device
+        )
+    return torch.randint(1, distinct + 1, size, generator=generator).double().to(case.device)
+
+
+def _irregular(case: Case, distinct: int | None) -> Call:
+    ssm, gaps = state_space(case), _gaps(case, distinct)
+    call = forward_or_both(ssm, lambda u: ssm(u, rate=gaps, return_state=False)[0], case)
+    ssm.train()
+    return call
+
+
+def _irregular_s5(case: Case) -> Call:
+    """One system of so many states for all channels, each sample with a step of its own."""
+    layer = imported("s5", "s5-pytorch").S5(case.d_model, case.d_state)
+    gaps = _gaps(case, None).float()
+    return forward_or_both(layer, lambda u: layer(u, step_scale=gaps), case)
+
+
+def irregular() -> dict[str, Contender]:
+    """Ours over samples that are evenly spaced, and over those that are not."""
+    return {
+        OURS: Contender(_ssm_without_cache),
+        FEW_GAPS: Contender(partial(_irregular, distinct=FEW)),
+        ANY_GAPS: Contender(partial(_irregular, distinct=None)),
+        S5_GAPS: Contender(
+            _irregular_s5, lambda c: (130.0 if c.way == FORWARD else 300) * c.input_bytes
+        ),
     }
 
 

@@ -36,6 +36,7 @@ def groups() -> dict[str, dict[str, Contender]]:
     """The contenders whose memory can be asked for, by the name of their work."""
     return {
         "ssm": contenders.state_spaces(),
+        "gaps": contenders.irregular(),
         "layer": contenders.layers({**contenders.LAYERS, **contenders.DPLR_LAYERS}),
     }
 

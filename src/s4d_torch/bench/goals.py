@@ -135,6 +135,16 @@ def _growth(records: Measurements) -> Found:
     ]
 
 
+def _irregular_memory(records: Measurements) -> Found:
+    """Peak memory beyond inputs and parameters / size of u in float32."""
+    ours = (who.FEW_GAPS, who.ANY_GAPS)
+    return [
+        (r.bytes / r.case.input_bytes, r.contender)
+        for r in records
+        if r.work == "gaps" and r.contender in ours and r.bytes and r.case.way == BACKWARD
+    ]
+
+
 def memory(name: str = OURS) -> Find:
     """Peak memory beyond inputs and parameters / size of u in float32."""
 
@@ -232,6 +242,21 @@ TARGETS = (
         for form, rival in (("as printed", who.POWERS), ("with exp (faster)", who.EXPONENTIALS))
     ),
     Target("extra peak memory of SSM forward+backward / size of u", 4, 2, memory(), at_most=True),
+    Target(
+        "samples not evenly spaced, 64 different gaps: time / evenly spaced",
+        *(4, None, ratio("gaps", who.FEW_GAPS)),
+        at_most=True,
+    ),
+    Target(
+        "samples not evenly spaced, all gaps different: time / evenly spaced",
+        *(15, None, ratio("gaps", who.ANY_GAPS)),
+        at_most=True,
+    ),
+    Target(
+        "samples not evenly spaced: extra peak memory of forward+backward / size of u",
+        *(4, None, _irregular_memory),
+        at_most=True,
+    ),
     Target("growth, batch 1: time(2L) / time(L)", 2.3, 2.05, _growth, at_most=True),
     Target(
         "step of a 6-layer model, batch 1: eager / compiled",

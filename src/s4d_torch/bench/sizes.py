@@ -56,6 +56,7 @@ class Sizes:
     stepped_layers: int = 6
     growth: tuple[int, ...] = _powers(14, 20)
     memory: Places = ((8, 16384),)
+    gaps: Places = ((8, 16384),)
     curve: Places = tuple((1, n) for n in _powers(8, 20, 2))
     fresh_starts: int = 5
     first_uses: bool = True
@@ -68,7 +69,7 @@ class Sizes:
         if not lengths and not batches:
             return self
         changed: dict[str, Any] = {"growth": lengths or self.growth}
-        for name in ("kernel", "ssm", "sweep", "layer", "dplr", "jax", "memory", "curve"):
+        for name in ("kernel", "ssm", "sweep", "layer", "dplr", "jax", "memory", "gaps", "curve"):
             own: Places = getattr(self, name)
             pairs = product(batches or [b for b, _ in own], lengths or [n for _, n in own])
             changed[name] = tuple(dict.fromkeys(pairs))
@@ -103,6 +104,7 @@ QUICK = Sizes(
     jax_layers=2,
     growth=_powers(12, 14),
     memory=((8, 16384),),
+    gaps=((2, 256),),
     curve=((1, 64), (1, 256)),
     fresh_starts=1,
     first_uses=False,

@@ -137,6 +137,17 @@ def memory(sizes: Sizes, watch: Stopwatch) -> Races:
         yield _memories("memory", "ssm", sizes.case(BACKWARD, place), watch)
 
 
+@_work("gaps", "state space, samples not evenly spaced")
+def gaps(sizes: Sizes, watch: Stopwatch) -> Races:
+    """Time and peak memory over samples that are not evenly spaced."""
+    for place, way in product(sizes.gaps, (FORWARD, BACKWARD)):
+        case = sizes.case(way, place)
+        timed = watch.race("gaps", _entrants(contenders.irregular(), case))
+        there = {each.contender for each in timed if each.seconds is not None}
+        sized = {m.contender: m.bytes for m in _memories("gaps", "gaps", case, watch, there)}
+        yield [replace(each, bytes=sized.get(each.contender)) for each in timed]
+
+
 @_work("import", "in a fresh process", "imports and compiled code are the CPU's business")
 def importing(sizes: Sizes, watch: Stopwatch) -> Races:
     """The time to import this package beyond torch's own, and of a first use."""

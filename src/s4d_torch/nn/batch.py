@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.nn import validate
-from s4d_torch.ssm.state_space import double_dtype
+from s4d_torch.ssm.precision import double_dtype
 
 
 def mask(lengths: Tensor | Sequence[int], x: Tensor) -> Tensor:

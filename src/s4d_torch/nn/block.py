@@ -9,6 +9,7 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.fused import pointwise, short_block
 from s4d_torch.nn.layer import LAYERS, Layer, Residual, SequenceDropout, StochasticDepth
 from s4d_torch.nn.norm import NORMS, SequenceNorm
+from s4d_torch.nn.timing import Rate, Resets
 
 
 class Block(nn.Module):
@@ -40,17 +41,20 @@ class Block(nn.Module):
         state: Tensor | None = None,
         *,
         lengths: Tensor | None = None,
-        rate: float = 1.0,
+        rate: Rate = 1.0,
+        resets: Resets | None = None,
         return_state: bool = True,
         _zero_ends: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """x (batch, length, d_model) -> the same shape, and the layer's state."""
-        if state is None and lengths is None and not return_state:
+        if state is None and lengths is None and resets is None and not return_state:
             whole = self._in_one(x, rate)
             if whole is not None:
                 return (whole if self.prenorm else self.norm(whole)), None
         branch = self.norm(x, lengths) if self.prenorm else x
         options: Any = {"rate": rate, "return_state": return_state, "_zero_ends": _zero_ends}
+        if resets is not None:
+            options["resets"] = resets
         residual = Residual(x, self.dropout, self.drop_path)
         if isinstance(self.layer, Layer):
             x, state = self.layer(branch, state, lengths=lengths, _residual=residual, **options)
@@ -59,7 +63,7 @@ class Block(nn.Module):
             x = residual.add(branch)
         return (x if self.prenorm else self.norm(x, lengths)), state
 
-    def _in_one(self, x: Tensor, rate: float) -> Tensor | None:
+    def _in_one(self, x: Tensor, rate: Rate) -> Tensor | None:
         """The block in one operation, where sequences are short, plain and to be learned from."""
         layer, norm = self.layer, _affine(self.norm) if self.prenorm else ()
         if type(layer) not in LAYERS.values() or norm is None or not torch.is_grad_enabled():
@@ -86,12 +90,13 @@ class Block(nn.Module):
             return None
         codes, *tensors = stored
         draws = (pointwise.draw(dropped), pointwise.draw(late))
+        assert isinstance(rate, int | float)
         choices = short_block.Choices(codes, rate, norm[2] if norm else 0.0, kind, *draws)
         linear = cast(nn.Linear, layer.output)
         given = (*tensors, linear.weight, linear.bias)
         return short_block.run(choices, x, norm[:2] if norm else None, *given)
 
-    def step(self, x: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, state: Tensor, *, rate: Rate = 1.0) -> tuple[Tensor, Tensor]:
         """One sample: x (batch, d_model)."""
         branch = self.norm.step(x) if self.prenorm else x
         branch, state = self.layer.step(branch, state, rate=rate)

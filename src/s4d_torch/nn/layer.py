@@ -20,6 +20,7 @@ from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
 from s4d_torch.nn.pretrained import Pretrained, configurable, load_module, read_folder, write_folder
 from s4d_torch.nn.ssm import SSM
+from s4d_torch.nn.timing import Rate, Resets
 from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.initialization import normal, uniform
 
@@ -148,15 +149,17 @@ class Layer(Pretrained):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         mask: Tensor | None = None,
-        rate: float = 1.0,
+        rate: Rate = 1.0,
+        resets: Resets | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
         return_state: bool = True,
         _zero_ends: bool = True,
         _residual: Residual | None = None,
     ) -> tuple[Any, Tensor | None]:
         """u (batch, length, d_model) -> y of the same shape, and the state at the end.
 
-        See :meth:`SSM.forward` for ``state``, ``lengths``, ``mask``, packed sequences, ``rate`` and
-        ``return_state``.
+        See :meth:`SSM.forward` for ``state``, ``lengths``, ``mask``, packed sequences, ``rate``,
+        ``resets``, ``cu_seqlens`` and ``return_state``.
         """
         if isinstance(u, PackedSequence):
             options: Any = {"rate": rate, "return_state": return_state}
@@ -171,6 +174,8 @@ class Layer(Pretrained):
             state,
             lengths=lengths,
             rate=rate,
+            resets=resets,
+            cu_seqlens=cu_seqlens,
             return_state=return_state,
             _zero_ends=_zero_ends,
         )
@@ -199,16 +204,27 @@ class Layer(Pretrained):
             return pointwise.join(y, residual.x, cast(float, dropped), gated=cast(bool, gated))
         return residual.add(self.gate(y))
 
-    def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
-        """One sample: u, y (batch, d_model)."""
-        y, state = self.ssm.step(u, state, rate=rate)
+    def step(
+        self, u: Tensor, state: Tensor, *, rate: Rate = 1.0, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One sample: u, y (batch, d_model); see :meth:`SSM.step`."""
+        y, state = self.ssm.step(u, state, rate=rate, resets=resets)
         if self.check_finite:
             validate.finite("u", u)
         y = self.dropout(self.activation(y)[:, None])[:, 0]
         return self.gate(self.output(y)), state
 
+    def states(
+        self, u: Tensor, at: Sequence[int], state: Tensor | None = None, *, rate: Rate = 1.0
+    ) -> Tensor:
+        """The states just after the samples ``at``, (batch, len(at), d_model, state_size).
+
+        See :meth:`SSM.states`.
+        """
+        return self.ssm.states(u, at, state, rate=rate)
+
     def initial_state(self, batch_size: int) -> Tensor:
-        """A state of zeros, (batch_size, d_model, d_state), in double precision."""
+        """A state of zeros, (batch_size, d_model, state_size), in double precision."""
         return self.ssm.initial_state(batch_size)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

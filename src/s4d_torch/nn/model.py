@@ -31,8 +31,10 @@ from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
 from s4d_torch.nn.stepping.step import CompiledStep
+from s4d_torch.nn.timing import Rate, read_rate, read_resets, read_step_rate, stretches
 from s4d_torch.ssm.engine import ENGINES
-from s4d_torch.ssm.state_space import double_dtype
+from s4d_torch.ssm.pieces import Pieces
+from s4d_torch.ssm.precision import double_dtype
 
 ENCODERS = ("linear", "embedding")
 POOLINGS = ("mean", "last", "none")
@@ -128,15 +130,22 @@ class SequenceModel(Pretrained):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         mask: Tensor | None = None,
-        rate: float = 1.0,
+        rate: Rate = 1.0,
+        resets: Tensor | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
         return_state: bool = True,
     ) -> tuple[Any, ModelState | None]:
         """``y, state``; with a state, goes on where the last call stopped.
 
         A pooled output covers everything since the state began, so the last of several chunks
         answers as the whole sequence would. ``lengths`` is (batch,), or (batch, 2) for pairs;
-        ``mask``, True up to each end, has one axis more. A ``PackedSequence`` gives one where there
-        is an output per step.
+        ``mask``, True up to each end, has one axis more, as have the gaps of ``rate``. A
+        ``PackedSequence`` gives one where there is an output per step.
+
+        ``resets`` (batch, length), bool, is True where a new sequence begins; a pooled output
+        covers the last one of each row. ``cu_seqlens`` (n + 1,) are the offsets of n sequences
+        packed one after the other, u (1, total, d_input): outputs per step are (1, total,
+        d_output), pooled ones (n, d_output), and so are states.
         """
         if isinstance(u, PackedSequence):
             passed: Any = {"pooled": self.pooling != "none", "rate": rate}
@@ -147,20 +156,26 @@ class SequenceModel(Pretrained):
         lengths = validate.prefix_lengths(mask, lengths, u, self.towers)
         u, lengths = read_input(u, lengths, self.towers)
         self._check_values(u)
+        rate = read_rate(rate, tuple(u.shape[: self.towers + 1]), lengths, u)
         if self.towers == 2:
+            self._check_towers(resets, cu_seqlens)
             u, lengths = in_one_batch(u, lengths)
+        pieces = read_resets(resets, cu_seqlens, lengths, u)
+        packed = pieces is not None and pieces.rows is None
         if state is not None:
-            self._check_state(state, u.shape[0])
+            self._check_state(state, len(pieces) if packed and pieces else u.shape[0])
         x = self._encode(u)
         # nobody reads the ends: pooling and the last lines see to that
         options: Any = {"rate": rate, "return_state": return_state, "_zero_ends": False}
+        if pieces is not None:
+            options["resets"] = pieces
         ends = []
         for i, block in enumerate(self._each_block()):
             layer_state = None if state is None else state.layers[i]
             x, end = block(x, layer_state, lengths=lengths, **options)
             ends.append(end)
         x = self.norm(x, lengths)
-        x, total, samples = self._pool(x, state, lengths)
+        x, total, samples = self._pool(x, state, lengths, pieces)
         y = self._decode(x)
         if self.pooling == "none":
             y = zero_ends(y, lengths)
@@ -168,14 +183,23 @@ class SequenceModel(Pretrained):
             return y, None
         return y, ModelState(tuple(ends), total, samples)
 
-    def step(self, u: Tensor, state: ModelState, *, rate: float = 1.0) -> tuple[Tensor, ModelState]:
-        """One sample: u (batch, d_input), or tokens (batch,) -> y (batch, d_output)."""
+    def step(
+        self, u: Tensor, state: ModelState, *, rate: Rate = 1.0, resets: Tensor | None = None
+    ) -> tuple[Tensor, ModelState]:
+        """One sample: u (batch, d_input), or tokens (batch,) -> y (batch, d_output).
+
+        ``rate`` may be a tensor (batch,), the time since the sample before of each sequence;
+        ``resets`` (batch,) is True where a new sequence begins. Of pairs, one for each of both.
+        """
         validate.causal("model", "step", bidirectional=self.method.bidirectional)
         self._check_input(u, step=True)
         self._check_values(u)
         if self.towers == 2:
             u = u.flatten(0, 1)
         self._check_state(state, u.shape[0])
+        if resets is not None:
+            state = state.zero(resets)
+        rate = read_step_rate(rate, u)
         x = self._encode(u)
         ends = []
         for block, layer_state in zip(self._each_block(), state.layers, strict=True):
@@ -186,6 +210,21 @@ class SequenceModel(Pretrained):
         if self.pooling == "mean":
             x = (total / samples[:, None]).to(x.dtype)
         return self._decode(x), ModelState(tuple(ends), total, samples)
+
+    def states(
+        self, u: Tensor, at: Sequence[int], state: ModelState | None = None, *, rate: Rate = 1.0
+    ) -> list[ModelState]:
+        """The states just after the samples ``at``, which rise; each sample is run once."""
+        validate.causal("model", "have a state", bidirectional=self.method.bidirectional)
+        if self.towers == 2:
+            raise ValueError("a model of pairs has two time axes; call it piece by piece")
+        self._check_input(u, step=False)
+        found = []
+        for piece, times in stretches(u, at, rate):
+            _, state = self(piece, state, rate=times)
+            assert state is not None
+            found.append(state)
+        return found
 
     def compile_step(self, batch_size: int = 1, *, rate: float = 1.0) -> CompiledStep:
         """:meth:`step` as machine code, for live streams; see :class:`CompiledStep`."""
@@ -231,8 +270,14 @@ class SequenceModel(Pretrained):
         return x
 
     def _pool(
-        self, x: Tensor, state: ModelState | None, lengths: Tensor | None
+        self,
+        x: Tensor,
+        state: ModelState | None,
+        lengths: Tensor | None,
+        pieces: Pieces | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        if pieces is not None:
+            return self._pool_pieces(x, state, lengths, pieces)
         batch, length = x.shape[:2]
         total = sum_over_time(x, lengths)
         samples = total.new_full((batch,), length) if lengths is None else lengths.to(total.dtype)
@@ -243,6 +288,28 @@ class SequenceModel(Pretrained):
         elif self.pooling == "last":
             x = last(x, lengths)
         return x, total, samples
+
+    def _pool_pieces(
+        self, x: Tensor, state: ModelState | None, lengths: Tensor | None, pieces: Pieces
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Over each packed sequence, or over the last one of each row."""
+        total, samples = pieces.sums(x)
+        if state is not None:
+            before, count = pieces.start(state.total), pieces.start(state.samples)
+            assert before is not None
+            assert count is not None
+            total, samples = total + before, samples + count
+        total, samples = pieces.end(total), pieces.end(samples)
+        if self.pooling == "mean":
+            x = (total / samples[:, None]).to(x.dtype)
+        elif self.pooling == "last":
+            x = last(x, lengths) if pieces.rows else x[0, pieces.spans.sum(1) - 1]
+        return x, total, samples
+
+    @staticmethod
+    def _check_towers(resets: Tensor | None, cu_seqlens: Any) -> None:
+        if resets is not None or cu_seqlens is not None:
+            raise ValueError("pairs of sequences are not packed: leave out resets and cu_seqlens")
 
     def _decode(self, x: Tensor) -> Tensor:
         y: Tensor = self.decoder(compare_pairs(x) if self.towers == 2 else x)
@@ -268,10 +335,11 @@ class SequenceModel(Pretrained):
                 f"state is for {samples.shape[0]} sequences, the input holds {batch}; "
                 "start with initial_state(batch_size)"
             )
-        shape, dtype = (batch, self.d_model, self.config["d_state"]), double_dtype(device)
-        for layer in state.layers:
-            validate.carried_state(layer, shape, dtype, device)
-        validate.carried("state.total", state.total, shape[:2], dtype, device)
+        shape, dtype = (batch, self.d_model), double_dtype(device)
+        for layer, block in zip(state.layers, self._each_block(), strict=True):
+            size = block.layer.ssm.state_size
+            validate.carried_state(layer, (*shape, size), dtype, device)
+        validate.carried("state.total", state.total, shape, dtype, device)
         validate.carried("state.samples", samples, shape[:1], dtype, device)
 
     def _check_input(self, u: Tensor, step: bool) -> None:

@@ -67,9 +67,12 @@ class AffinePlan:
 class SystemPlan:
     """``y = output s + direct u``, ``s <- A s + input u`` per channel; float64.
 
+    s is the state that a sample meets. What is carried along is x, the state just after a sample:
+    ``x = s + now u``, and then ``s = A x + before u``. Where ``before`` is not empty, u is carried
+    along after x.
     A is diagonal, ``diagonal`` (H, S) being complex numbers as neighbours (``pairs``) or real ones
     (``real``), or pairs minus ``left`` (H, S, rank) times ``right`` (H, rank, S) (``low rank``).
-    ``output``, ``input`` (H, S); ``direct`` (H,), with the skip D inside.
+    ``output``, ``input``, ``now``, ``before`` (H, S); ``direct`` (H,), with the skip D inside.
     """
 
     kind: Literal["pairs", "real", "low rank"]
@@ -79,16 +82,43 @@ class SystemPlan:
     output: Tensor
     input: Tensor
     direct: Tensor
+    now: Tensor
+    before: Tensor
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that a channel carries along."""
+        return self.output.shape[1] + int(self.looks_back)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the sample before belongs to what is carried along."""
+        return self.before.numel() > 0
+
+    def meet(self, state: Tensor) -> Tensor:
+        """What the next sample meets, (batch, H, S), from what is carried along."""
+        if not self.looks_back:
+            return self.advance(state)
+        return self.advance(state[..., :-1]) + self.before * state[..., -1:]
+
+    def leave(self, met: Tensor, u: Tensor) -> Tensor:
+        """What is carried on after a sample u (batch, H), double, that met (batch, H, S)."""
+        x = met + self.now * u[..., None]
+        return torch.cat([x, u[..., None]], -1) if self.looks_back else x
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """u (batch, H) float32, state (batch, H, S) float64 -> y (batch, H), the next state."""
-        exact = u.double()
-        y = (state * self.output).sum(-1) + self.direct * exact
+        """u (batch, H) float32, the carried state, float64 -> y (batch, H), the next state."""
+        met, exact = self.meet(state), u.double()
+        y = (met * self.output).sum(-1) + self.direct * exact
+        return y.to(u.dtype), self.leave(met, exact)
+
+    def advance(self, state: Tensor) -> Tensor:
+        """``A s`` for a state (batch, H, S)."""
         after = self.multiply(self.diagonal, state)
         if self.kind == "low rank":
             seen = (state[:, :, None] * self.right).sum(-1)  # (batch, H, rank)
             after = after - (self.left * seen[:, :, None]).sum(-1)
-        return y.to(u.dtype), after + self.input * exact[..., None]
+        return after
 
     def multiply(self, a: Tensor, s: Tensor) -> Tensor:
         """Entry by entry, (..., S); complex numbers are neighbours."""
@@ -176,7 +206,8 @@ class ModelPlan:
 
     def state_shapes(self) -> dict[str, list[int]]:
         """What a step carries along, for one sequence; pooling over time has a sum and a count."""
-        shapes = {f"state_{i}": [self.d_model, self.d_state] for i in range(len(self.blocks))}
+        sizes = [block.past.state_size for block in self.blocks]
+        shapes = {f"state_{i}": [self.d_model, size] for i, size in enumerate(sizes)}
         if self.pooling == "mean":
             shapes |= {"total": [self.d_model], "samples": []}
         return shapes
@@ -286,7 +317,9 @@ def _systems(ssm: SSM, rate: float) -> tuple[SystemPlan, SystemPlan | None]:
 
     def plan(output: Tensor, direct: Tensor) -> SystemPlan:
         output, input, direct = (x.double() for x in (output, system.input, direct))
-        return SystemPlan(kind, diagonal, left, right, output, input, direct)
+        before = output.new_zeros(0, 0) if system.before is None else system.before.double()
+        ends = (system.now.double(), before)
+        return SystemPlan(kind, diagonal, left, right, output, input, direct, *ends)
 
     if not ssm.method.bidirectional:
         return plan(system.output, system.direct + ssm.D), None

@@ -1,7 +1,6 @@
 """The linear state space module: parameters stored raw and real, read as physical values."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from typing import Any, Self, Unpack
 
@@ -13,12 +12,23 @@ from s4d_torch._registry import unknown
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
-from s4d_torch.ssm import initialization, recurrence
-from s4d_torch.ssm.autodiff import at_hand, traced
+from s4d_torch.nn.timing import (
+    Rate,
+    Resets,
+    begin_anew,
+    read_rate,
+    read_resets,
+    read_step_rate,
+    stretches,
+)
+from s4d_torch.ssm import initialization, irregular, recurrence
+from s4d_torch.ssm.autodiff import at_hand
 from s4d_torch.ssm.constraint import CONSTRAINTS
-from s4d_torch.ssm.discretization import DISCRETIZATIONS
+from s4d_torch.ssm.discretization import DISCRETIZATIONS, looks_back
 from s4d_torch.ssm.engine import ENGINES, choose, run, run_both_ways
-from s4d_torch.ssm.state_space import KERNELS, StateSpace, double_dtype
+from s4d_torch.ssm.gaps import Gaps
+from s4d_torch.ssm.precision import double_dtype, full_precision
+from s4d_torch.ssm.state_space import KERNELS, StateSpace
 
 CACHED = 4  # sampling rates whose state spaces are kept in evaluation
 
@@ -218,7 +228,9 @@ class SSM(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         mask: Tensor | None = None,
-        rate: float = 1.0,
+        rate: Rate = 1.0,
+        resets: Resets | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
         return_state: bool = True,
         _zero_ends: bool = True,
     ) -> tuple[Any, Tensor | None]:
@@ -227,8 +239,14 @@ class SSM(nn.Module):
         ``state`` goes on where an earlier call stopped. ``lengths`` (batch,) marks a right-padded
         batch: what lies beyond is ignored, and the output there is 0. So does ``mask`` (batch,
         length), bool, True up to each end. A ``PackedSequence`` gives one. ``rate`` multiplies dt:
-        a model trained at 16 kHz reads every second sample at ``rate=2``. ``return_state=False``
-        saves the work of the end state and returns None for it, as a bidirectional module does.
+        a model trained at 16 kHz reads every second sample at ``rate=2``. A tensor (batch, length)
+        is the time since the sample before of each sample, as a multiple of the training step: it
+        need not be the same everywhere. ``return_state=False`` saves the work of the end state and
+        returns None for it, as a bidirectional module does.
+
+        ``resets`` (batch, length), bool, is True where a new sequence begins: the state before that
+        sample is 0, and nobody looks ahead beyond it. ``cu_seqlens`` (n + 1,) are the offsets of n
+        sequences packed one after the other, u (1, total, d_model); states are (n, ...) then.
         """
         if isinstance(u, PackedSequence):
             options: Any = {"rate": rate, "return_state": return_state}
@@ -236,31 +254,37 @@ class SSM(nn.Module):
         # _zero_ends=False saves the zeros for a model, which ignores what lies beyond the ends; the
         # padding of u has to be finite then.
         lengths = self.read_lengths(u, lengths, mask)
-        validate.sampling_rate(rate)
         batch, length = u.shape[:2]
+        read = read_rate(rate, (batch, length), lengths, u)
+        gaps, rate = (read, 1.0) if isinstance(read, Gaps) else (None, read)
+        pieces = read_resets(resets, cu_seqlens, lengths, u)
         if state is not None:
             self._check_causal("continue from a state")
-            shape = (batch, self.d_model, self.d_state)
-            validate.carried_state(state, shape, self._state_dtype, u.device)
-        with _full_precision(u.device):
+            rows = len(pieces) if pieces is not None and pieces.rows is None else batch
+            state = self._read_state(state, rows, u.device)
+        with full_precision(u.device):
             space = self._state_space(rate)
             x, valid, both_ways = u.to(space.dtype), None, self.method.bidirectional
             if lengths is not None and (_zero_ends or return_state or both_ways):
                 # whoever looks ahead would hear the padding
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
+            timing: Any = {"engine": self.engine, "gaps": gaps, "pieces": pieces}
             if both_ways:
-                y, state = run_both_ways(space, x, engine=self.engine), None
+                y, state = run_both_ways(space, x, **timing), None
             else:
-                y, state = run(
-                    space, x, state, lengths, engine=self.engine, need_state=return_state
-                )
+                start = state if pieces is None else pieces.start(state)
+                y, state = run(space, x, start, lengths, need_state=return_state, **timing)
+                if pieces is not None and state is not None:
+                    state = pieces.end(state)
             if valid is not None and _zero_ends:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
 
-    def stored_for_short(self, u: Tensor, rate: float) -> tuple[Any, ...] | None:
+    def stored_for_short(self, u: Tensor, rate: Rate) -> tuple[Any, ...] | None:
         """The parameters for a block in one operation, if u is run term by term in training."""
+        if isinstance(rate, Tensor | Gaps):
+            return None
         validate.sampling_rate(rate)
         space = self._stored(rate)
         fits = u.dtype == space.dtype == self.raw_C.dtype and space.compiled_kernel
@@ -277,29 +301,71 @@ class SSM(nn.Module):
         lengths = validate.prefix_lengths(mask, lengths, u)
         return validate.sequence_lengths(lengths, tuple(u.shape[:1]), u.shape[1], u.device)
 
-    def step(self, u: Tensor, state: Tensor, *, rate: float = 1.0) -> tuple[Tensor, Tensor]:
-        """One sample: u (batch, d_model) -> y (batch, d_model) and the next state."""
+    def step(
+        self, u: Tensor, state: Tensor, *, rate: Rate = 1.0, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One sample: u (batch, d_model) -> y (batch, d_model) and the next state.
+
+        ``rate`` may be a tensor (batch,), the time since the sample before of each sequence;
+        ``resets`` (batch,) is True where a new sequence begins.
+        """
         self._check_causal("step")
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
         validate.same_device(u, self.raw_C)
-        validate.sampling_rate(rate)
-        shape = (u.shape[0], self.d_model, self.d_state)
-        validate.carried_state(state, shape, self._state_dtype, u.device)
-        with _full_precision(u.device):
+        rate = read_step_rate(rate, u)
+        state = begin_anew(self._read_state(state, u.shape[0], u.device), resets)
+        with full_precision(u.device):
+            if isinstance(rate, Tensor):
+                space = self._state_space(1.0)
+                y, state = irregular.step(space, u.to(space.dtype), rate, state)
+                return y.to(u.dtype), state
             space = self._state_space(rate)
             x = u.to(space.dtype)
             y, state = recurrence.step(space.system(), x, state)
             return (y + self.D.to(y.dtype) * x).to(u.dtype), state
 
+    def states(
+        self, u: Tensor, at: Sequence[int], state: Tensor | None = None, *, rate: Rate = 1.0
+    ) -> Tensor:
+        """The states just after the samples ``at``, (batch, len(at), d_model, state_size).
+
+        Each sample is run once, in stretches from one of those places to the next. They rise, and
+        count from 0; negative ones from the end.
+        """
+        self._check_causal("have a state")
+        self.read_lengths(u, None, None)
+        found = []
+        for piece, times in stretches(u, at, rate):
+            _, state = self(piece, state, rate=times)
+            assert state is not None
+            found.append(state)
+        return torch.stack(found, dim=1)
+
     def initial_state(self, batch_size: int) -> Tensor:
-        """A state of zeros, (batch_size, d_model, d_state), in double precision."""
+        """A state of zeros, (batch_size, d_model, state_size), in double precision."""
         self._check_causal("have a state")
         validate.positive_integer("batch_size", batch_size)
-        shape = (batch_size, self.d_model, self.d_state)
+        shape = (batch_size, self.d_model, self.state_size)
         return torch.zeros(shape, dtype=self._state_dtype, device=self.raw_C.device)
+
+    def _read_state(self, state: Tensor, rows: int, device: torch.device) -> Tensor:
+        """A carried state; one without the sample before, where that belongs to it, had silence."""
+        lacks = isinstance(state, Tensor) and state.shape[2:] == (self.d_state,)
+        if lacks and self._looks_back:
+            state = torch.nn.functional.pad(state, (0, 1))
+        shape = (rows, self.d_model, self.state_size)
+        validate.carried_state(state, shape, self._state_dtype, device)
+        return state
 
     def _check_causal(self, action: str) -> None:
         validate.causal("layer", action, bidirectional=self.method.bidirectional)
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that a channel carries along: its state just after a sample, ``d_state``; one
+        more, the sample itself, where the discretisation looks at the sample before (foh).
+        """
+        return self.d_state + int(self._looks_back)
 
     @property
     def _state_dtype(self) -> torch.dtype:
@@ -325,15 +391,9 @@ class SSM(nn.Module):
         method = self.method
         rule, kernel = DISCRETIZATIONS[method.discretization], KERNELS[method.kernel]
         self._choices = CONSTRAINTS[method.constraint], rule, kernel
+        self._looks_back = looks_back(rule)
 
     def extra_repr(self) -> str:
         usual = vars(Method())
         changed = [f"{k}={x!r}" for k, x in vars(self.method).items() if x != usual[k]]
         return ", ".join([str(self.d_model), f"d_state={self.d_state}", *changed])
-
-
-def _full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """No autocast; devices such as meta have none, and mostly there is none to be without."""
-    if device.type == "meta" or not (traced() or torch.is_autocast_enabled(device.type)):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)

@@ -12,10 +12,10 @@ from torch import Tensor
 class ModelState(NamedTuple):
     """What a model carries along: a state per layer and, for mean pooling, a running sum.
 
-    ``layers`` each (batch, d_model, d_state); ``total`` (batch, d_model) and ``samples`` (batch,).
-    A model of pairs has two neighbouring rows for each of them. The state of a single layer is a
-    tensor (batch, d_model, d_state), with torch's own ``state.detach()``, ``state[indices]`` and
-    ``state.masked_fill(mask[:, None, None], 0)``.
+    ``layers`` each (batch, d_model, state_size), just after the last sample; ``total`` (batch,
+    d_model) and ``samples`` (batch,). A model of pairs has two neighbouring rows for each of them.
+    The state of a single layer is a tensor (batch, d_model, state_size), with torch's own
+    ``state.detach()``, ``state[indices]`` and ``state.masked_fill(mask[:, None, None], 0)``.
     """
 
     layers: tuple[Tensor, ...]

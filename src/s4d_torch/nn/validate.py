@@ -204,7 +204,7 @@ def carried_state(
         )
     if state.shape != shape or state.dtype != dtype:
         raise ValueError(
-            f"state must be {dtype} with shape (batch, d_model, d_state) = {shape}, "
+            f"state must be {dtype} with shape (batch, d_model, state_size) = {shape}, "
             f"got {state.dtype} with shape {tuple(state.shape)}; "
             "it may belong to another layer or batch: start with initial_state(batch_size)"
         )

@@ -6,7 +6,10 @@ Every rule becomes one step in the same form, for the state ``s`` just before a 
 
 For rules that look at one sample (bilinear, ZOH) ``B_next = A_bar B_now``, and this is the paper's
 ``x_k = A_bar x_k-1 + B_bar u_k, y_k = C x_k`` with ``B_bar = B_now``. A first-order hold also looks
-at the sample before, which this form carries without an inverse of A_bar.
+at the sample before: ``x_k = A_bar x_k-1 + B_before u_k-1 + B_now u_k``.
+
+What is carried from call to call is x_k, the state just after a sample: how far it is to the next
+one only that one says. A first-order hold carries u_k along.
 
 The logarithm of A_bar is kept beside it, accurate relative to itself: A_bar^l is exp(l log A_bar),
 and at l = 16384 an A_bar rounded to float64 would have lost four digits.
@@ -42,12 +45,18 @@ class Discrete(NamedTuple):
         """What one unit of input adds to the next state."""
         return self.A_bar * self.B_now if self.B_next is None else self.B_next
 
+    @property
+    def B_before(self) -> Tensor | None:
+        """What a sample adds by the next one, beside ``A_bar B_now``; None if that is all."""
+        return None if self.B_next is None else self.B_next - self.A_bar * self.B_now
+
 
 class DiscreteLowRank(NamedTuple):
     """One bilinear step of a DPLR system, over one mode of each conjugate pair.
 
     ``A_bar s = diagonal s - left Re(right s)``: diagonal plus low-rank again.
-    ``diagonal`` (H, M), ``left`` (H, M, rank), ``right`` (H, rank, M), ``B_now`` (H, M).
+    ``diagonal`` (..., H, M), ``left`` (..., H, M, rank), ``right`` (..., H, rank, M), ``B_now``
+    (..., H, M).
     """
 
     diagonal: Tensor
@@ -73,6 +82,13 @@ class CompiledRule:
 
     def __call__(self, A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
         return self.formula(A, B, dt)
+
+
+def looks_back(rule: Rule) -> bool:
+    """Whether a rule looks at the sample before."""
+    one = torch.ones(1, 1, dtype=torch.float64, device="cpu")
+    A = torch.complex(-one, one)
+    return rule(A, torch.complex(one, one), one).B_next is not None
 
 
 def bilinear(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
@@ -102,18 +118,18 @@ DISCRETIZATIONS.register("foh", CompiledRule(foh, FOH))
 def bilinear_low_rank(A: Tensor, P: Tensor, B: Tensor, dt: Tensor) -> DiscreteLowRank:
     """The bilinear rule for ``diag(A) - P P*``, by the Woodbury identity.
 
-    A, B (H, M), P (H, rank, M), dt (H, 1); the other half of each conjugate pair is implied, so
+    A, B (H, M), P (H, rank, M), dt (..., H, 1); the other half of a conjugate pair is implied, so
     ``P P* s`` is ``P 2 Re(P* s)``. With ``d = 1 / (1 - dt A/2)`` the inverse of ``I - dt/2 (...)``
     maps s to ``d s - dt (d P) W Re(P* d s)``, where ``W = (I + dt Re(P* d P))^-1``.
     """
     d = 1 / (1 - 0.5 * dt * A)
-    right = P.conj() * d[:, None]  # (H, rank, M)
+    right = P.conj() * d[..., None, :]  # (..., H, rank, M)
     rank = P.shape[-2]
     core = torch.eye(rank, dtype=dt.dtype, device=dt.device) + dt[..., None] * (right @ P.mT).real
-    weights = inverse(core) * dt[..., None]  # (H, rank, rank)
+    weights = inverse(core) * dt[..., None]  # (..., H, rank, rank)
     # modes last: gradients of shape (H, M, 1) stop torch.compile, whose strides they confuse
-    left = weights.mT.to(P.dtype) @ (P * d[:, None])  # (H, rank, M)
-    seen = (right @ B[..., None]).real  # (H, rank, 1)
+    left = weights.mT.to(P.dtype) @ (P * d[..., None, :])  # (..., H, rank, M)
+    seen = (right @ B[..., None]).real  # (..., H, rank, 1)
     B_now = dt * (d * B - (left * seen).sum(-2))
     return DiscreteLowRank(diagonal=2 * d - 1, left=2 * left.mT, right=right, B_now=B_now)
 

@@ -5,11 +5,15 @@
 recurrence. All take and return the state and obey ``lengths``.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from s4d_torch.ssm import convolution, recurrence
+from s4d_torch.ssm import convolution, irregular, recurrence
 from s4d_torch.ssm.compiled import direct, runtime, scan
+from s4d_torch.ssm.gaps import Gaps
+from s4d_torch.ssm.pieces import Pieces
 from s4d_torch.ssm.state_space import StateSpace
 
 ENGINES = ("auto", "fft", "direct", "chunk", "scan")
@@ -53,52 +57,112 @@ def run(
     *,
     engine: str = "auto",
     need_state: bool = True,
+    gaps: Gaps | None = None,
+    pieces: Pieces | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """``y = K * u + D u`` and the end state; u, y (batch, length, H), state (batch, H, S)."""
-    engine = choose(engine, space, u, carried=need_state or state is not None)
-    if engine == "scan":
-        if state is None and not need_state:
-            return scan.run_from_rest(u, space.tables(), lengths), None
-        if lengths is None and torch.compiler.is_compiling():
-            # a tensor: numbers, of what is left after blocks of four, would each have a graph
-            lengths = torch.full(u.shape[:1], u.shape[1], device=u.device)
-        y, end = scan.run(u, space.tables(), state, lengths)
+    """``y = K * u + D u`` and the end state; u, y (batch, length, H), state (batch, H, S).
+
+    The state is the one just after the last sample; with S + 1 numbers, the last of them the sample
+    itself, where the rule looks at the sample before. With ``gaps`` samples are not evenly spaced.
+    With ``pieces``, which know of ``lengths``, each piece has a state of its own.
+    """
+    if pieces is not None and not _runs_spans(space, u, engine, gaps):
+        return _run_padded(space, u, state, pieces, engine, need_state, gaps)
+    if gaps is not None:
+        y, end = irregular.run(space, u, gaps, state, _spans(u, lengths, pieces))
         return y, end if need_state else None
-    if engine == "chunk":
-        return _in_chunks(space, u, state, lengths, need_state)
+    carried = need_state or state is not None or pieces is not None
+    engine = choose(engine, space, u, carried=carried)
+    if lengths is None and need_state and torch.compiler.is_compiling():
+        # a tensor: numbers, of what is left after blocks of four, would each have a graph
+        lengths = torch.full(u.shape[:1], u.shape[1], device=u.device)
+    if engine == "scan":
+        spans = _spans(u, lengths, pieces)
+        if state is None and not need_state:
+            return scan.run_from_rest(u, space.tables(), spans), None
+        y, end = scan.run(u, space.tables(), state, spans)
+        return y, end if need_state else None
     x = u.transpose(1, 2)  # (batch, H, L)
+    if engine == "chunk":
+        return _in_chunks(space, x, state, lengths, need_state)
+    met = None if state is None else recurrence.meet(space.system(), state)
     if engine == "direct":
         y = space.convolve(u)
     else:
         y = _time_first(convolution.causal(x, space.response(u.shape[1])))
-    if state is not None:
-        y = y + recurrence.free_response(space.system(), state, u.shape[1], y.dtype)
-    return y, recurrence.end_state(space.system(), x, state, lengths) if need_state else None
+    if met is not None:
+        y = y + recurrence.free_response(space.system(), met, u.shape[1], y.dtype)
+    return y, recurrence.carried(space.system(), x, met, lengths) if need_state else None
 
 
-def run_both_ways(space: StateSpace, u: Tensor, *, engine: str = "auto") -> Tensor:
+def run_both_ways(
+    space: StateSpace,
+    u: Tensor,
+    *,
+    engine: str = "auto",
+    gaps: Gaps | None = None,
+    pieces: Pieces | None = None,
+) -> Tensor:
     """``y = K_0 * u + D u`` plus ``K_1`` over what lies strictly ahead; u, y (batch, length, H).
 
     The kernel is (2, H, length). There is no state to carry, so chunks have nothing to offer here:
     without compiled code it is an FFT.
     """
-    engine = choose("scan" if engine == "chunk" else engine, space, u, carried=False)
+    engine = "scan" if engine == "chunk" else engine
+    if pieces is not None and not _runs_spans(space, u, engine, gaps):
+        x, places = pieces.padded(u)
+        own = None if gaps is None else gaps.padded(pieces)
+        return pieces.spread(run_both_ways(space, x, engine=engine, gaps=own), places, u)
+    spans = None if pieces is None else pieces.spans
+    if gaps is not None:
+        past = irregular.run(space, u, gaps, None, spans)[0]
+        return past + irregular.run_ahead(space, u, gaps, spans)
+    engine = choose(engine, space, u, carried=pieces is not None)
     if engine == "scan":
-        return scan.run_from_rest(u, space.tables()) + scan.run_ahead(u, space.tables(ahead=1))
+        past = scan.run_from_rest(u, space.tables(), spans)
+        return past + scan.run_ahead(u, space.tables(ahead=1), spans)
     if engine == "direct":
         return space.convolve(u) + space.convolve(u, ahead=1)
     response = space.response(u.shape[1])
     return _time_first(convolution.bidirectional(u.transpose(1, 2), response))
 
 
+def _runs_spans(space: StateSpace, u: Tensor, engine: str, gaps: Gaps | None) -> bool:
+    """Whether compiled code runs sequences wherever they lie in the rows of a batch."""
+    if torch.compiler.is_compiling():
+        return False
+    if gaps is not None:
+        return irregular.compiles(space, u, gaps)
+    return engine in ("auto", "scan") and choose("scan", space, u) == "scan"
+
+
+def _spans(u: Tensor, lengths: Tensor | None, pieces: Pieces | None) -> Tensor | None:
+    if pieces is not None:
+        return pieces.spans
+    return None if lengths is None else scan.whole_spans(u, lengths)
+
+
+def _run_padded(
+    space: StateSpace, u: Tensor, state: Tensor | None, pieces: Pieces, engine: str,
+    need_state: bool, gaps: Gaps | None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Each piece as a row of its own."""
+    x, places = pieces.padded(u)
+    own, lengths = None if gaps is None else gaps.padded(pieces), pieces.spans[:, 1]
+    options: Any = {"engine": engine, "need_state": need_state, "gaps": own}
+    y, end = run(space, x, state, lengths, **options)
+    return pieces.spread(y, places, u), end
+
+
 def _in_chunks(
-    space: StateSpace, u: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
+    space: StateSpace, x: Tensor, state: Tensor | None, lengths: Tensor | None, need_state: bool
 ) -> tuple[Tensor, Tensor | None]:
-    system, x = space.system(), u.transpose(1, 2)
-    zeros = system.input.new_zeros(u.shape[0], *system.input.shape)
-    y, end = recurrence.scan(system, x, zeros if state is None else state, skip=space.D)
+    """x (batch, H, length)."""
+    system = space.system()
+    y, end = recurrence.scan(system, x, state, skip=space.D)
     if need_state and lengths is not None:
-        end = recurrence.end_state(system, x, state, lengths)
+        met = None if state is None else recurrence.meet(system, state)
+        end = recurrence.carried(system, x, met, lengths)
     return _time_first(y), end if need_state else None
 
 

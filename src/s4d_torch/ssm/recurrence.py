@@ -3,6 +3,10 @@
 A system is one discrete step, ``y = C (s + B_now u)`` and ``s <- A_bar s + B_next u``, for each of
 H channels. The state is a real vector of S numbers per channel (see ``pairs``), always in double
 precision: a rounded A_bar would drift away from the convolution over thousands of steps.
+
+Inside of a sequence s is the state that the next sample meets. What is carried from one call to the
+next is the state just after a sample, ``s + B_now u``, followed by u itself where the rule looks at
+the sample before; :func:`meet` and :func:`leave` lead from one to the other.
 """
 
 from dataclasses import dataclass, field
@@ -37,6 +41,16 @@ class System(Protocol):
     @property
     def input(self) -> Tensor:
         """B_next as a real column; (H, S)."""
+        ...
+
+    @property
+    def now(self) -> Tensor:
+        """B_now as a real column; (H, S)."""
+        ...
+
+    @property
+    def before(self) -> Tensor | None:
+        """B_before as a real column, (H, S), of a rule that looks at the sample before."""
         ...
 
     def power(self, steps: int) -> Tensor:
@@ -85,12 +99,17 @@ class DiagonalSystem:
     direct: Tensor = field(init=False)
     output: Tensor = field(init=False)
     input: Tensor = field(init=False)
+    now: Tensor = field(init=False)
+    before: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:  # no cached_property: torch.compile stops at its lock
         total = (self.C * self.step.B_now).sum(-1).real
         self.direct = 2 * total if self.pairs else total
         self.output = readout(self.C, self.pairs)
         self.input = to_real(self.step.into_state, self.pairs)
+        self.now = to_real(self.step.B_now, self.pairs)
+        before = self.step.B_before
+        self.before = None if before is None else to_real(before, self.pairs)
 
     def power(self, steps: int) -> Tensor:
         return torch.exp(self.step.log_A * steps)
@@ -123,18 +142,19 @@ class DiagonalSystem:
 
 @dataclass
 class DenseSystem:
-    """A system with a full real A_bar (H, S, S); B_now and output (H, S)."""
+    """A system with a full real A_bar (H, S, S); now and output (H, S)."""
 
     A_bar: Tensor
-    B_now: Tensor
+    now: Tensor
     output: Tensor
+    before: Tensor | None = None
     direct: Tensor = field(init=False)
     input: Tensor = field(init=False)
     squares: Squares = field(init=False)
 
     def __post_init__(self) -> None:
-        self.direct = (self.output * self.B_now).sum(-1)
-        self.input = (self.A_bar @ self.B_now[..., None])[..., 0]
+        self.direct = (self.output * self.now).sum(-1)
+        self.input = (self.A_bar @ self.now[..., None])[..., 0]
         self.squares = Squares(self.A_bar)
 
     @classmethod
@@ -186,22 +206,37 @@ def _times(states: Tensor, power: Tensor) -> Tensor:
     return (states.flatten(1, 2) @ power).unflatten(1, states.shape[1:3])
 
 
+def meet(system: System, state: Tensor) -> Tensor:
+    """The carried state as the next sample meets it, (batch, H, S)."""
+    if system.before is None:
+        return system.apply(system.power(1), state)
+    x, u = state[..., :-1], state[..., -1:]
+    return system.apply(system.power(1), x) + system.before * u
+
+
+def leave(system: System, met: Tensor, u: Tensor) -> Tensor:
+    """What is carried on after a sample u (batch, H) that met a state (batch, H, S)."""
+    u = u.to(met.dtype)[..., None]
+    x = met + system.now * u
+    return x if system.before is None else torch.cat([x, u], dim=-1)
+
+
 def step(system: System, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """One sample: u (batch, H), state (batch, H, S) -> y (batch, H) and the next state."""
-    y = (state * system.output).sum(-1) + system.direct * u
-    state = system.apply(system.power(1), state) + system.input * u[..., None]
-    return y.to(u.dtype), state
+    """One sample: u (batch, H), the carried state -> y (batch, H) and the state after it."""
+    met = meet(system, state)
+    y = (met * system.output).sum(-1) + system.direct * u
+    return y.to(u.dtype), leave(system, met, u)
 
 
 def scan(
     system: System,
     u: Tensor,
-    state: Tensor,
+    state: Tensor | None,
     *,
     chunk: int | None = None,
     skip: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """A sequence in chunks: u (batch, H, L), state (batch, H, S) -> y (batch, H, L), end state.
+    """A sequence in chunks: u (batch, H, L), the carried state -> y (batch, H, L), that at its end.
 
     ``skip`` (H,) is a D, added to what reaches the output at once.
     Inside a chunk of T samples the output is a T x T Toeplitz product plus what the state at its
@@ -212,19 +247,29 @@ def scan(
     chunk = chunk or (64 if u.is_cpu else max(64, blocks(length)[1]))
     whole = length // chunk * chunk
     direct = system.direct if skip is None else system.direct + skip
+    met = last = _rest(system, u) if state is None else meet(system, state)
     ys = []
     for part in (u[..., :whole], u[..., whole:]):
         if part.shape[-1]:
-            y, state = _scan_whole(system, part, state, min(chunk, part.shape[-1]), direct)
+            y, met, last = _scan_whole(system, part, met, min(chunk, part.shape[-1]), direct)
             ys.append(y)
     y = ys[0] if len(ys) == 1 else torch.cat(ys, dim=1)
-    return y.transpose(1, 2), state
+    tail = u[..., (length - 1) // chunk * chunk :]
+    return y.transpose(1, 2), carried(system, tail, last)
+
+
+def _rest(system: System, u: Tensor) -> Tensor:
+    """A state of zeros, for a sample to meet."""
+    return system.input.new_zeros(u.shape[0], *system.input.shape)
 
 
 def _scan_whole(
     system: System, u: Tensor, state: Tensor, chunk: int, direct: Tensor
-) -> tuple[Tensor, Tensor]:
-    """u (batch, H, L) -> y (batch, L, H) as it lies in memory, which is what comes next reads."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """u (batch, H, L) -> y (batch, L, H) as it lies in memory, which is what comes next reads.
+
+    Then the states after and before the last chunk.
+    """
     dtype, exact = u.dtype, state.dtype
     batch, channels = u.shape[:2]
     rows = u.unflatten(-1, (-1, chunk)).permute(1, 2, 0, 3).reshape(channels, -1, chunk)
@@ -241,7 +286,7 @@ def _scan_whole(
     y = torch.bmm(torch.stack(starts, 1).flatten(1, 2), outputs.to(dtype).mT)
     y = torch.baddbmm(y, rows, toeplitz(kernel).to(dtype))  # (H, I batch, T)
     y = y.unflatten(1, (-1, batch)).permute(2, 1, 3, 0).flatten(1, 2)
-    return y, state.to(exact)
+    return y, state.to(exact), starts[-1].transpose(0, 1).to(exact)
 
 
 def _added(system: System, rows: Tensor, batch: int, chunk: int) -> tuple[Tensor, ...]:
@@ -257,11 +302,18 @@ def _rounded(power: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def end_state(
-    system: System, u: Tensor, state: Tensor | None, lengths: Tensor | None = None
+    system: System,
+    u: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
-    """The state after u (batch, H, L), or after the first ``lengths`` samples of each sequence."""
+    """The state after u (batch, H, L), or after the first ``lengths`` samples of each sequence.
+
+    From a state that the first sample meets to the one that another sample would meet.
+    """
     length = u.shape[-1]
-    count, chunk = chunks(length)
+    count, chunk = chunks(length) if chunk is None else (-(-length // chunk), chunk)
     tables: Any = system.inputs(chunk).to(u.dtype), *system.strides(count, chunk, u.dtype)
     rows = rows_at_once(u)
     if traced() or u.shape[0] <= rows:
@@ -279,6 +331,24 @@ def end_state(
     if lengths is None:
         return total + system.apply(system.power(length), state)
     return total + system.advance(state, lengths, length)
+
+
+def carried(system: System, u: Tensor, met: Tensor | None, lengths: Tensor | None = None) -> Tensor:
+    """What is carried on after u (batch, H, L), or after the first ``lengths`` samples of it.
+
+    ``met`` is the state that the first sample meets.
+    """
+    if lengths is not None:
+        place = (lengths - 1)[:, None, None].expand(-1, u.shape[1], 1)
+        return leave(system, end_state(system, u, met, lengths - 1), u.gather(-1, place)[..., 0])
+    # whole chunks, of which no copy is made to align them, and the samples after them
+    last, chunk = u.shape[-1] - 1, chunks(u.shape[-1])[1]
+    whole = last // chunk * chunk
+    if whole:
+        met = end_state(system, u[..., :whole], met, chunk=chunk)
+    if last > whole:
+        met = end_state(system, u[..., whole:last], met)
+    return leave(system, _rest(system, u) if met is None else met, u[..., -1])
 
 
 def rows_at_once(u: Tensor) -> int:

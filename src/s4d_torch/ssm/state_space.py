@@ -27,9 +27,11 @@ from s4d_torch.ssm.discretization import (
     DiscreteLowRank,
     Rule,
     bilinear_low_rank,
+    looks_back,
 )
 from s4d_torch.ssm.kernel import cauchy, dense, krylov, softmax, softmax_step, vandermonde
 from s4d_torch.ssm.pairs import readout, to_real
+from s4d_torch.ssm.precision import double
 from s4d_torch.ssm.recurrence import DenseSystem, DiagonalSystem, System
 
 T = TypeVar("T")
@@ -148,6 +150,18 @@ class StateSpace:
         return self.raw_P is None
 
     @property
+    def looks_back(self) -> bool:
+        """Whether the rule looks at the sample before, which is then carried along."""
+        return self.raw_P is None and looks_back(self.rule)
+
+    def output_row(self, ahead: int = 0) -> Tensor:
+        """C (H, modes) as it reads a state, of which only half of each pair is there; complex."""
+        C = self.C[ahead] if self._bidirectional else self.C
+        if self.kernel_rule.adjust is not None:
+            C = self.kernel_rule.adjust(self, self.discrete(), C)[1]
+        return 2 * C if self.pairs else C
+
+    @property
     def modes(self) -> int:
         """Of a channel."""
         return self.raw_decay.shape[1]
@@ -229,8 +243,7 @@ class StateSpace:
         system = self._diagonal_system(self._as_complex(raw_C))
         C = 2 * system.C if self.pairs else system.C
         direct = system.direct + D.to(system.direct.dtype)
-        step = system.step
-        return make_tables(step.A_bar, step.into_state, C, direct, self.dtype, self.pairs)
+        return make_tables(system.step, C, direct, self.dtype, self.pairs)
 
     def system(self) -> System:
         """One discrete step, in double precision."""
@@ -341,13 +354,3 @@ KERNELS.register(
         algorithms={"cauchy": _cauchy, "krylov": _krylov, "recurrence": _recurrence},
     ),
 )
-
-
-def double(x: Tensor) -> Tensor:
-    """In double precision, where the device has it."""
-    return x.to(double_dtype(x.device))
-
-
-def double_dtype(device: torch.device) -> torch.dtype:
-    # Apple's GPUs have no float64
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -13,12 +13,19 @@ from s4d_torch.nn.plan import CHUNK, SystemPlan
 
 
 def step(g: Graph, plan: SystemPlan, u: Value, state: Value) -> tuple[Value, Value]:
-    """u (batch, H) float32, state (batch, H, S) float64 -> y (batch, H), the next state."""
-    exact = g.cast(u, "float64")
-    seen = _sum_last(g, g.op("Mul", state, g.constant(plan.output)))
+    """u (batch, H) float32, the carried state, float64 -> y (batch, H), the next state."""
+    exact, size = g.cast(u, "float64"), plan.output.shape[1]
+    x = g.slice(state, 2, 0, size) if plan.looks_back else state
+    met = _advance_once(g, plan, x)
+    if plan.looks_back:
+        before = g.slice(state, 2, size, size + 1)
+        met = g.op("Add", met, g.op("Mul", before, g.constant(plan.before)))
+    seen = _sum_last(g, g.op("Mul", met, g.constant(plan.output)))
     y = g.op("Add", seen, g.op("Mul", exact, g.constant(plan.direct)))
-    added = g.op("Mul", g.unsqueeze(exact, -1), g.constant(plan.input))
-    return g.cast(y, "float32"), g.op("Add", _advance_once(g, plan, state), added)
+    sample = g.unsqueeze(exact, -1)
+    after = g.op("Add", met, g.op("Mul", sample, g.constant(plan.now)))
+    after = g.op("Concat", after, sample, axis=2) if plan.looks_back else after
+    return g.cast(y, "float32"), after
 
 
 def sequence(g: Graph, plan: SystemPlan, x: Value, rows: Value) -> Value:

@@ -91,6 +91,7 @@ class PlannedSSM(nn.Module):
         super().__init__()
         self.past = PlannedSystem(block.past)
         self.future = None if block.future is None else PlannedSystem(block.future)
+        self.state_size = block.past.state_size
 
     def forward(
         self, u: Tensor, state: None, *, lengths: Tensor | None, **_: Any

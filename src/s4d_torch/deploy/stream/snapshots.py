@@ -1,6 +1,6 @@
 """Streams on disk: one safetensors file with their states, and whose they are.
 
-Tensors, of a model: ``layer.0`` (streams, d_model, d_state) and so on, ``total`` (streams,
+Tensors, of a model: ``layer.0`` (streams, d_model, state_size) and so on, ``total`` (streams,
 d_model), ``samples`` (streams,), and ``answer`` (streams, d_output) if it pools; of features, see
 :mod:`.feature_runner`. The metadata has a format, a version, a digest of all else, and as JSON the
 model's config, a digest of its weights, and the id, the rate and the samples of each stream.

@@ -44,6 +44,7 @@ class Machine:
         self._run = _code().make_run(rank > 0, not sampling.obstacles(model))
         both = (*self._inputs, self._outputs, *NO_DRAWS)
         self._no_step, self._step = (0, *both), (*self._constant, *self._moving, 1, *both)
+        self._started = model.initial_state(batch_size)
         self._begin()
         first_call("the step", lambda: self._call(*self._no_step), [self._run])
 
@@ -82,8 +83,10 @@ class Machine:
 
     def start(self, state: ModelState, samples: int = BLOCK) -> None:
         """Go on from a state: for ever, or for fewer samples than a block."""
-        layers = np.stack([_as_array(layer) for layer in state.layers])  # (layers, rows, H, S)
-        self._modes[:] = self._to_modes(layers)
+        self._started = state
+        systems = zip(self._tables.systems, state.layers, strict=True)
+        layers = np.stack([_as_array(plan.meet(x.detach())) for plan, x in systems])
+        self._modes[:] = self._to_modes(layers)  # from (layers, rows, H, S)
         self._ring[:] = 0
         if layers.any():
             sent = self._tables.rows(samples) @ layers.transpose(0, 2, 3, 1)
@@ -95,14 +98,21 @@ class Machine:
 
     @property
     def state(self) -> ModelState:
-        """Of copies of the modes that catch up with the time."""
+        """Of copies of the modes that catch up with the last sample, and of that sample."""
         clock, modes, ring = self._clock.copy(), self._modes.copy(), self._ring.copy()
-        clock[1 + len(clock) // 2 :] = clock[0]  # all are due now
+        if clock[0] == 0:
+            layers, *pooled = self._started
+            return ModelState(tuple(x.detach().clone() for x in layers), *map(torch.clone, pooled))
+        clock[0] -= 1
+        clock[1 + len(clock) // 2 :] = clock[0]  # all are due then
         moving = (clock, *_flat(modes, ring, self._pool))
         self._call(*self._no_step, moving=moving)
+        last = torch.from_numpy(self._channels(ring[:, :, :, 0, clock[0] % BLOCK])).double()
+        met = torch.from_numpy(self._from_modes(modes))
+        each = zip(self._tables.systems, met, last, strict=True)
         sums = torch.from_numpy(self._pool.copy())
         return ModelState(
-            torch.from_numpy(self._from_modes(modes)).unbind(),
+            tuple(plan.leave(*ends).contiguous() for plan, *ends in each),
             total=sums[:, : self._plan.d_model].contiguous(),
             samples=sums[:, -1].contiguous(),
         )
@@ -121,6 +131,11 @@ class Machine:
         states = np.ascontiguousarray(each).view(np.complex128)[..., 0] * self._tables.scale
         pairs = self._plan.d_state > states.shape[3]
         return states.view(np.float64) if pairs else np.ascontiguousarray(states.real)
+
+    def _channels(self, x: Array) -> Array:
+        """(layers, groups, rows, W) -> (layers, rows, H)."""
+        flat = x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+        return np.ascontiguousarray(flat[:, :, : self._plan.d_model])
 
     # -- samples -----------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def make_run(low_rank: bool, generates: bool) -> Any:
         With draws (steps, rows), uniform in [0, 1), tokens are chosen by the scores in y (rows,
         outputs), where those of the next ones come to. After the last answer y has room for W more
         numbers. False if a token is none, and then nothing was done, or if scores are no numbers.
-        Groups that are due run before each step and after the last, also if there is none.
+        Groups that are due run before each step, also if there is none to do.
         """
         rows, size, inputs, outputs = plan[ROWS], plan[GROUPS] * W, plan[INPUTS], plan[OUTPUTS]
         sampling, answers = draws.shape[0] > 0, rows // plan[TOWERS] * outputs
@@ -82,12 +82,12 @@ def make_run(low_rank: bool, generates: bool) -> Any:
             for n in range(steps * rows):
                 if tokens[n] < 0 or tokens[n] >= inputs:
                     return False
-        for step in range(steps + 1):
+        for step in range(max(steps, 1)):
             if low_rank:
                 refill_low_rank(plan, clock, cells, modes, ring, work)
             else:
                 refill_diagonal(plan, clock, cells, modes, ring, work)
-            if step == steps:
+            if steps == 0:
                 break
             for row in range(rows):
                 n, x = step * rows + row, row * size

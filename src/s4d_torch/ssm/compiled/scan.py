@@ -11,66 +11,80 @@ from s4d_torch.ssm.compiled.operator import Operator
 from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, in_large_pages, share
 from s4d_torch.ssm.compiled.tables import BLOCK, ROWS, SEGMENT, ScanTables, from_lanes, to_lanes
 from s4d_torch.ssm.kernel import toeplitz
+from s4d_torch.ssm.pairs import to_complex
 
 CHUNKS = 8  # parts of a batch whose gradients are added up apart, for as many threads
 
 
-def run_from_rest(u: Tensor, tables: ScanTables, lengths: Tensor | None = None) -> Tensor:
-    """u (B, L, H) -> y (B, L, H), from a state of zeros; nobody asks for the state at the end."""
-    return _run_from_rest(u, tables, lengths, 0)
+def run_from_rest(u: Tensor, tables: ScanTables, spans: Tensor | None = None) -> Tensor:
+    """u (B, L, H) -> y (B, L, H), from a state of zeros; nobody asks for the state at the end.
+
+    ``spans`` (n, 2) are the sequences in all rows of u, by default its own; beyond them y is 0.
+    """
+    return _run_from_rest(u, tables, spans, 0)
 
 
-def run_ahead(u: Tensor, tables: ScanTables, lengths: Tensor | None = None) -> Tensor:
+def run_ahead(u: Tensor, tables: ScanTables, spans: Tensor | None = None) -> Tensor:
     """``y_t = sum_s k_s u_(t+1+s)``: the system run from the end, each answer one place further."""
-    return _run_from_rest(u, tables, lengths, 1)
+    return _run_from_rest(u, tables, spans, 1)
 
 
-def _run_from_rest(u: Tensor, tables: ScanTables, lengths: Tensor | None, ahead: int) -> Tensor:
-    rows, spans = u.flatten(0, 1), _spans(u, lengths)
-    start = u.new_zeros(u.shape[0], *_state_shape(tables))
-    y: Tensor = _scan(rows, *tables[:4], start, spans, [ahead, _learned(u, tables)])[0]
+def _run_from_rest(u: Tensor, tables: ScanTables, spans: Tensor | None, ahead: int) -> Tensor:
+    spans = whole_spans(u) if spans is None else spans
+    start = u.new_zeros(spans.shape[0], *_state_shape(tables))
+    rows, options = u.flatten(0, 1), [ahead, _learned(u, tables)]
+    y: Tensor = _scan(rows, *tables[:4], start, spans, options)[0]
     return y.view(u.shape)
 
 
 def run(
-    u: Tensor, tables: ScanTables, state: Tensor | None, lengths: Tensor | None
+    u: Tensor, tables: ScanTables, state: Tensor | None, spans: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """u (B, L, H), state (B, H, S) real -> y (B, L, H) and the state after each sequence.
+    """u (B, L, H), the carried state of each span -> y (B, L, H) and the state after each.
 
-    The operator gives the state after whole blocks of four; the samples after them follow here.
+    The operator gives the state before the last block of four; the samples in it follow here.
     """
-    batch, length, channels = u.shape
-    start = u.new_zeros(batch, *_state_shape(tables))
+    length, channels = u.shape[1:]
+    each = whole_spans(u) if spans is None else spans
+    n = each.shape[0]
+    start = u.new_zeros(n, *_state_shape(tables))
     if state is not None:
         start = _to_start(state, tables).to(u.dtype)
     options = [0, _learned(u, tables, start)]
-    y, end, _ = _scan(u.flatten(0, 1), *tables[:4], start, _spans(u, lengths), options)
-    parts = from_lanes(end.transpose(0, 1).flatten(1, 2), channels)  # (H, B M, 2)
-    parts = parts.unflatten(1, (batch, -1)).transpose(0, 1)  # (B, H, M, 2)
-    after = torch.view_as_complex(parts.to(torch.float64).contiguous())
-    left = length % BLOCK if lengths is None else lengths % BLOCK
-    if isinstance(left, Tensor):
-        after = _finish_ragged(after, u, tables, lengths, left)
-    elif left:
-        tail = u[:, length - left :].flip(1)
-        after = torch.view_as_complex(tables.powers)[:, left - 1] * after + _added(tail, tables)
-    after = torch.view_as_real(after)
-    state = after.flatten(-2) if tables.pairs else after[..., 0]
-    return y.view(u.shape), state.contiguous()
+    y, end, _ = _scan(u.flatten(0, 1), *tables[:4], start, each, options)
+    parts = from_lanes(end.transpose(0, 1).flatten(1, 2), channels)  # (H, n M, 2)
+    parts = parts.unflatten(1, (n, -1)).transpose(0, 1)  # (n, H, M, 2)
+    met = torch.view_as_complex(parts.to(torch.float64).contiguous())
+    if spans is None:
+        powers, left = torch.view_as_complex(tables.ends), (length - 1) % BLOCK
+        if left:
+            tail = u[:, length - 1 - left : -1].flip(1)
+            met = powers[:, left - 1] * met + _added(tail, tables)
+        last = u[:, -1]
+    else:
+        met, last = _finish_ragged(met, u.flatten(0, 1), tables, spans)
+    return y.view(u.shape), _after(met, last.to(torch.float64), tables)
 
 
 def _finish_ragged(
-    state: Tensor, u: Tensor, tables: ScanTables, lengths: Tensor | None, left: Tensor
-) -> Tensor:
-    """Up to three samples more for each sequence, of which ``left`` (B,) are left."""
-    assert lengths is not None
-    back = torch.arange(1, BLOCK, device=u.device)  # the last sample, the one before, ...
-    place = (lengths[:, None] - back).clamp(min=0)
-    tail = u[torch.arange(u.shape[0], device=u.device)[:, None], place]  # (B, 3, H)
-    tail = torch.where((back <= left[:, None])[..., None], tail, 0.0)
-    powers = torch.view_as_complex(tables.powers)  # (H, 3, M)
+    met: Tensor, rows: Tensor, tables: ScanTables, spans: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Up to three samples more for each sequence: what its last sample meets, and that sample."""
+    left = (spans[:, 1] - 1) % BLOCK
+    back = torch.arange(1, BLOCK + 1, device=rows.device)  # the last sample, the one before, ...
+    tail = rows[(spans.sum(1, keepdim=True) - back).clamp(min=0)]  # (n, 4, H)
+    last, tail = tail[:, 0], tail[:, 1:]
+    tail = torch.where((back[:-1] <= left[:, None])[..., None], tail, 0.0)
+    powers = torch.view_as_complex(tables.ends)[:, : BLOCK - 1]  # (H, 3, M)
     powers = torch.cat([torch.ones_like(powers[:, :1]), powers], dim=1)
-    return powers.transpose(0, 1)[left] * state + _added(tail, tables)
+    return powers.transpose(0, 1)[left] * met + _added(tail, tables), last
+
+
+def _after(met: Tensor, u: Tensor, tables: ScanTables) -> Tensor:
+    """What is carried on after a sample u (B, H), both double, that met a state (B, H, M)."""
+    x = torch.view_as_real(met + torch.view_as_complex(tables.ends)[:, 3] * u[..., None])
+    state = x.flatten(-2) if tables.pairs else x[..., 0]
+    return torch.cat([state, u[..., None]], dim=-1) if tables.looks_back else state.contiguous()
 
 
 def _added(tail: Tensor, tables: ScanTables) -> Tensor:
@@ -82,12 +96,13 @@ def _added(tail: Tensor, tables: ScanTables) -> Tensor:
 
 
 def _to_start(state: Tensor, tables: ScanTables) -> Tensor:
-    """A real state (B, H, S) as the scan reads it, (B, G, M, 2 W)."""
-    if tables.pairs:
-        parts = state.unflatten(-1, (-1, 2))
-    else:
-        parts = torch.stack([state, torch.zeros_like(state)], dim=-1)
-    batch = state.shape[0]
+    """A carried state as the first sample meets it and the scan reads it, (B, G, M, 2 W)."""
+    ends, batch = torch.view_as_complex(tables.ends), state.shape[0]
+    x = state[..., :-1] if tables.looks_back else state
+    met = ends[:, 0] * to_complex(x, tables.pairs)
+    if tables.looks_back:
+        met = met + ends[:, 4] * state[..., -1:]
+    parts = torch.view_as_real(met)  # (B, H, M, 2)
     grouped = to_lanes(parts.transpose(0, 1).flatten(1, 2))  # (G, B M, 2 W)
     return grouped.unflatten(1, (batch, -1)).transpose(0, 1).contiguous()
 
@@ -103,7 +118,7 @@ def _learned(u: Tensor, tables: ScanTables, *more: Tensor) -> int:
     return int(torch.is_grad_enabled() and any(x.requires_grad for x in given))
 
 
-def _spans(u: Tensor, lengths: Tensor | None) -> Tensor:
+def whole_spans(u: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(B, 2): the first row of each sequence among all rows of a batch, and its length."""
     batch, length = u.shape[:2]
     if lengths is None:
@@ -153,7 +168,7 @@ def _run(
     u: Tensor, tables: Tensor, kernel: Tensor, drift: Tensor, carry: Tensor, start: Tensor,
     spans: Tensor, options: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """y, the state after the whole blocks of each span, and states for the backward pass.
+    """y, the state before the last block of each span, and states for the backward pass.
 
     options = (ahead, keep): ``keep`` 0 keeps none.
     """
@@ -162,7 +177,7 @@ def _run(
     ahead, keep = options
     y, end, kept = _empty_outputs(u, start, keep)
     _fill(y, spans)
-    arrays = (u, spans, tables, kernel, carry, start, y, end, in_large_pages(kept))
+    arrays = (u, spans, tables, kernel, drift, carry, start, y, end, in_large_pages(kept))
     modes = tables.shape[1]
     room = (u.new_empty((2 * SEGMENT + 4) * LANES), carry.new_empty(modes, 2 * LANES))
     _share("scan_forward", (ahead,), spans.shape[0], arrays, room)
@@ -249,7 +264,7 @@ def _plain(
     u: Tensor, tables: Tensor, kernel: Tensor, start: Tensor, *, drift: Tensor, spans: Tensor,
     ahead: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """y and the state after whole blocks, in double precision and one block after the other."""
+    """y and the state before the last block, in double precision and one block after the other."""
     channels, longest = u.shape[1], int(spans[:, 1].max())
     places = torch.arange(longest + -longest % BLOCK)
     inside = places < spans[:, 1:]  # (n, longest)
@@ -275,7 +290,7 @@ def _plain(
     if ahead:  # each answer one place further; that of the first sample falls off
         y, rows, inside = y[:, :-1], rows[:, 1:], inside[:, 1:]
     y = torch.zeros_like(u, dtype=y.dtype).index_put((rows[inside],), y[inside])
-    end = every[torch.arange(len(spans)), spans[:, 1] // BLOCK]  # (n, H, M)
+    end = every[torch.arange(len(spans)), (spans[:, 1] - 1).clamp(min=0) // BLOCK]  # (n, H, M)
     end = to_lanes(torch.view_as_real(end).transpose(0, 1).flatten(1, 2))
     end = end.unflatten(1, (len(spans), -1)).transpose(0, 1)
     return y.to(u.dtype), end.to(start.dtype)

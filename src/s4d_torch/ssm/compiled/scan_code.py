@@ -14,7 +14,8 @@ In float32 a slow mode would go astray: its power is rounded the same way at eac
 of a large state and a small input may not move at all. So inside a segment the state is kept in two
 parts, what the start of the segment left and what has come since; at its end they meet in double
 precision, the first part multiplied with an exact power (``carry``). Gradients of the state are in
-one part, and a factor puts the rounded power right (``drift``).
+one part, and a factor puts the rounded power right (``drift``), as it does for the first part
+before the last block.
 
 A sequence is a *span* of rows of u: its first row and its length. Tasks share nothing but what they
 read. The segments of span n are numbered from ``row // SEGMENT + n`` on: no two have one number.
@@ -81,13 +82,18 @@ def run_mode_in_parts(z, x, begin, end, left, since, y):  # type: ignore[no-unty
 
 
 @part
-def run_segment(kernel, tables, carry, x, n, rest, state, left, since, y):  # type: ignore[no-untyped-def]
-    """A group through n samples: y, and the state (M, 2 W) after the whole blocks of them.
+def run_segment(  # type: ignore[no-untyped-def]
+    kernel, tables, drift, carry, x, n, last, rest, state, left, since, y
+):
+    """A group through n samples: y, and the state (M, 2 W) after them.
 
-    ``rest`` says that the state is zero.
+    In the ``last`` segment it is the state before the last block, which may not be full. ``rest``
+    says that the state is zero.
     """
     k0, k1, k2, k3 = load_four(kernel, 0)
-    whole, blocks, none = n // 4, (n + 3) // 4, n - n
+    blocks, none = (n + 3) // 4, n - n
+    whole = blocks - 1 if last else blocks
+    part_of = 4 * whole / SEGMENT
     for t in range(0, 4 * W * blocks, 4 * W):
         x0, x1, x2, x3 = load_four(x, t)
         y1, y2 = k0 * x1 + k1 * x0, k0 * x2 + k1 * x1 + k2 * x0
@@ -102,21 +108,20 @@ def run_segment(kernel, tables, carry, x, n, rest, state, left, since, y):  # ty
             run_mode_in_parts(tables[m], x, none, whole, left, since, y)
         for q in range(W):
             r, i, a, e = state[m, q], state[m, W + q], carry[m, q], carry[m, W + q]
-            if n == SEGMENT:
-                state[m, q] = a * r - e * i + since[q]
-                state[m, W + q] = a * i + e * r + since[W + q]
-            else:
-                state[m, q] = since[q] if rest else since[q] + left[q]
-                state[m, W + q] = since[W + q] if rest else since[W + q] + left[W + q]
-        if blocks > whole:
+            if last:  # with what some blocks of rounded powers have missed
+                r, i = left[q], left[W + q]
+                a, e = 1 + part_of * drift[m, q], part_of * drift[m, W + q]
+            state[m, q] = a * r - e * i + since[q]
+            state[m, W + q] = a * i + e * r + since[W + q]
+        if last:
             run_mode_in_parts(tables[m], x, whole, blocks, left, since, y)
 
 
 @cached_njit(nogil=True)
 def scan_forward(  # type: ignore[no-untyped-def]
-    first, last, ahead, u, spans, tables, kernel, carry, start, y, end, kept, room, state
+    first, last, ahead, u, spans, tables, kernel, drift, carry, start, y, end, kept, room, state
 ):
-    """Tasks first..last, each a span and a group; ``end`` is the state after whole blocks.
+    """Tasks first..last, each a span and a group; ``end`` is the state before the last block.
 
     ``ahead`` runs from the end of a span to its beginning and leaves each answer one place
     further: a sample hears of those after it, not of itself. ``room`` and ``state`` (M, 2 W), in
@@ -150,7 +155,10 @@ def scan_forward(  # type: ignore[no-untyped-def]
             take_rows(u, begin + t0 * step, step, n, g * W, x, none)
             for c in range(n * W, (n + 3) // 4 * 4 * W):  # a last block that is not full
                 x[c] = 0
-            run_segment(kernel[g], tables[g], carry[g], x, n, rest, state, left, since, out)
+            run_segment(
+                kernel[g], tables[g], drift[g], carry[g], x, n, t0 + n == length, rest, state,
+                left, since, out,
+            )  # fmt: skip
             rest = False
             segment += 1
             inside = min(n, length - t0 - ahead)  # the last answer ahead falls off the end
@@ -264,12 +272,13 @@ def scan_backward(  # type: ignore[no-untyped-def]
                 raise ValueError(OUTSIDE)
             for m in range(M):
                 for q in range(2 * W):
-                    gs[m, q] = grad_end[span, g, m, q] if length % 4 == 0 else 0
+                    gs[m, q] = grad_end[span, g, m, q] if length == 0 else 0
             for segment in range(count - 1, -1, -1):
                 t0 = segment * SEGMENT
                 n = min(SEGMENT, length - t0)
-                whole, blocks = n // 4, (n + 3) // 4
-                inside = min(n, length - t0 - ahead)
+                blocks, final = (n + 3) // 4, segment == count - 1
+                whole = blocks - 1 if final else blocks
+                inside, part_of = min(n, length - t0 - ahead), 4 * whole / SEGMENT
                 take_rows(u, begin + t0 * step, step, n, g * W, x, none)
                 take_rows(grad_y, begin + (t0 + ahead) * step, step, inside, g * W, d, none)
                 for c in range(inside * W, 4 * blocks * W):
@@ -279,15 +288,15 @@ def scan_backward(  # type: ignore[no-untyped-def]
                 kernel_back(kernel[g], x, d, blocks, out, grad_kernel[some, g])
                 for m in range(M):
                     z, gradient = tables[g, m], gs[m]
-                    if segment < count - 1:  # what a segment of rounded powers has missed
-                        for q in range(W):
-                            r, i, a, e = gs[m, q], gs[m, W + q], drift[g, m, q], drift[g, m, W + q]
-                            gs[m, q], gs[m, W + q] = r + (a * r + e * i), i + (a * i - e * r)
                     run_again(z, x, blocks, kept[row // SEGMENT + span + segment, g, m], states)
-                    if blocks > whole:
+                    if final:
                         run_back(z, d, whole, blocks, gradient, after, out)
                         for q in range(2 * W):
                             gs[m, q] += grad_end[span, g, m, q]
+                    for q in range(W):  # what a segment of rounded powers has missed
+                        r, i, a, e = gs[m, q], gs[m, W + q], drift[g, m, q], drift[g, m, W + q]
+                        gs[m, q] += (a * r + e * i) * part_of
+                        gs[m, W + q] += (a * i - e * r) * part_of
                     run_back(z, d, none, whole, gradient, after, out)
                     add_gradients(x, d, states, after, blocks, grad_tables[some, g, m])
                 put_rows(out, begin + t0 * step, step, n, g * W, grad_u)

@@ -13,10 +13,12 @@ from s4d_torch.ssm.autodiff import again, gradients
 from s4d_torch.ssm.compiled.formulas import as_stored, of_sets, per_channel, stored_system
 from s4d_torch.ssm.compiled.operator import Operator
 from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
+from s4d_torch.ssm.discretization import FOH, Discrete
 
 BLOCK = 4  # samples that the scan takes at a time
 SEGMENT = 256  # samples between the states it keeps for the backward pass
 ROWS = 18  # of the tables of a mode: power, outputs_0..3, inputs_0..3, real and imaginary parts
+ENDS = 5  # of a mode for the ends of a sequence: A_bar, its square and its cube, B_now, B_before
 
 Tables = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -25,16 +27,19 @@ class ScanTables(NamedTuple):
     """A system as the compiled scan reads it, four samples at a time; see ``scan_code``.
 
     tables (G, M, 18 W), kernel (G, 4 W), drift (G, M, 2 W), and in double precision carry (G, M,
-    2 W). Channels come in G groups of W; those that a last group lacks are zeros. ``powers``
-    (H, 3, M, 2), also double, are the first three of A_bar. A mode is a conjugate pair or not.
+    2 W). Channels come in G groups of W; those that a last group lacks are zeros. ``ends``
+    (H, 5, M, 2), also double, is for the two ends of a sequence: the first three powers of A_bar,
+    B_now and B_before. ``looks_back`` says whether the latter is more than zeros. A mode is a
+    conjugate pair or not.
     """
 
     tables: Tensor
     kernel: Tensor
     drift: Tensor
     carry: Tensor
-    powers: Tensor
+    ends: Tensor
     pairs: bool
+    looks_back: bool
 
 
 def to_lanes(x: Tensor) -> Tensor:
@@ -50,12 +55,13 @@ def from_lanes(x: Tensor, channels: int) -> Tensor:
 
 
 def make_tables(
-    A_bar: Tensor, B: Tensor, C: Tensor, direct: Tensor, dtype: torch.dtype, pairs: bool
+    step: Discrete, C: Tensor, direct: Tensor, dtype: torch.dtype, pairs: bool
 ) -> ScanTables:
-    """The tables of ``y = C s + direct u, s <- A_bar s + B u``; A_bar, B, C (H, M), direct (H,).
+    """The tables of ``y = C s + direct u, s <- A_bar s + B_next u``; C (H, M), direct (H,).
 
     C already holds the factor 2 of conjugate pairs.
     """
+    A_bar, B, before = step.A_bar, step.into_state, step.B_before
     A2 = A_bar * A_bar
     powers = torch.stack([torch.ones_like(A_bar), A_bar, A2, A2 * A_bar], dim=-1)  # (H, M, 4)
     outputs = C[..., None] * powers
@@ -68,10 +74,11 @@ def make_tables(
     power = power.detach()
     carry = torch.view_as_real(power ** (SEGMENT // BLOCK))
     drift = torch.view_as_real(_drift(power, dtype))
-    first = torch.view_as_real(powers[..., 1:].transpose(1, 2).resolve_conj().contiguous())
+    entering = [step.B_now, torch.zeros_like(B) if before is None else before]
+    ends = torch.view_as_real(torch.stack([*powers.unbind(-1)[1:], *entering], dim=1))
     tables = torch.cat(parts, dim=-1)
     tables, kernel, drift = (to_lanes(x.to(dtype)) for x in (tables, kernel, drift))
-    return ScanTables(tables, kernel, drift, to_lanes(carry), first, pairs)
+    return ScanTables(tables, kernel, drift, to_lanes(carry), ends, pairs, before is not None)
 
 
 def _drift(power: Tensor, dtype: torch.dtype) -> Tensor:
@@ -94,7 +101,7 @@ def stored_tables(
     (sets, modes), B (sets, modes, 2), C (H, modes, 2), log_dt, D (H,).
     """
     made: Tables = _tables([*codes, int(pairs)], rate, decay, frequency, B, C, log_dt, D)
-    return ScanTables(*made, pairs)
+    return ScanTables(*made, pairs, codes[0] == FOH)
 
 
 def _run(
@@ -117,7 +124,7 @@ def _fake(options: list[int], rate: float, decay: Tensor, *stored: Tensor) -> Ta
 
 
 def _run_backward(
-    grad_tables: Tensor, grad_kernel: Tensor, grad_powers: Tensor, options: list[int],
+    grad_tables: Tensor, grad_kernel: Tensor, grad_ends: Tensor, options: list[int],
     rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor, log_dt: Tensor,
     D: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -130,7 +137,7 @@ def _run_backward(
         tables=(grad_tables, (groups, modes, ROWS * LANES)),
         kernel=(grad_kernel, (groups, 4 * LANES)),
     )
-    given += as_read(torch.float64, powers=(grad_powers, (channels, 3, modes, 2)))
+    given += as_read(torch.float64, ends=(grad_ends, (channels, ENDS, modes, 2)))
     run = compiled_module(f"{__package__}.tables_code").tables_backward
     share(run, groups, modes * 128 * LANES, (tuple(options), rate), (*stored, *given, *grads))
     a, b, c = (of_sets(grad, sets) for grad in grads[:3])
@@ -151,9 +158,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(
-    ctx: Any, grad_tables: Any, grad_kernel: Any, _: Any, __: Any, grad_powers: Any
+    ctx: Any, grad_tables: Any, grad_kernel: Any, _: Any, __: Any, grad_ends: Any
 ) -> tuple[Any, ...]:
-    stored, given = ctx.saved_tensors, [grad_tables, grad_kernel, grad_powers]
+    stored, given = ctx.saved_tensors, [grad_tables, grad_kernel, grad_ends]
     if again():
         plain = partial(_plain, ctx.options, ctx.rate)
         return None, None, *gradients(plain, stored, given)
@@ -169,13 +176,13 @@ def _plain(
     options: list[int], rate: float, decay: Tensor, frequency: Tensor, B: Tensor, C: Tensor,
     log_dt: Tensor, D: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Those that have a gradient: tables, kernel and powers."""
+    """Those that have a gradient: tables, kernel and ends."""
     rule, constraint, pairs = options
     step, c = stored_system((rule, constraint), rate, decay, frequency, B, C, log_dt)
     c = 2 * c if pairs else c
     direct = (c * step.B_now).real.sum(-1) + D.double()
-    made = make_tables(step.A_bar, step.into_state, c, direct, decay.dtype, bool(pairs))
-    return made.tables, made.kernel, made.powers
+    made = make_tables(step, c, direct, decay.dtype, bool(pairs))
+    return made.tables, made.kernel, made.ends
 
 
 _tables = Operator("scan_tables", _run, _fake, _keep, _differentiate)
@@ -190,5 +197,5 @@ def _empty_tables(decay: Tensor, log_dt: Tensor) -> Tables:
         decay.new_empty(groups, 4 * LANES),
         decay.new_empty(groups, modes, 2 * LANES),
         decay.new_empty(groups, modes, 2 * LANES, dtype=double),
-        decay.new_empty(channels, 3, modes, 2, dtype=double),
+        decay.new_empty(channels, ENDS, modes, 2, dtype=double),
     )

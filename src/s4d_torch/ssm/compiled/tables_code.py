@@ -17,7 +17,7 @@ from s4d_torch.ssm.compiled.code_cache import cached_njit, part
 from s4d_torch.ssm.compiled.runtime import LANES as W
 from s4d_torch.ssm.compiled.tables import SEGMENT
 from s4d_torch.ssm.constraint import EXP, FLOOR, RELU, SOFTPLUS
-from s4d_torch.ssm.discretization import BILINEAR, ZOH
+from s4d_torch.ssm.discretization import BILINEAR, FOH, ZOH
 
 
 @part
@@ -121,6 +121,22 @@ def store_mode(  # type: ignore[no-untyped-def]
 
 
 @part
+def before_of(rule, a, now, later):  # type: ignore[no-untyped-def]
+    """The factor of ``dt B`` that enters from the sample before: nothing, for most rules."""
+    return later - a * now if rule == FOH else complex(0.0, 0.0)
+
+
+@part
+def outputs_at(z, lane, j):  # type: ignore[no-untyped-def]
+    return complex(z[lane + (2 + j) * W], -z[lane + (6 + j) * W])
+
+
+@part
+def inputs_at(z, lane, j):  # type: ignore[no-untyped-def]
+    return complex(z[lane + (10 + j) * W], z[lane + (14 + j) * W])
+
+
+@part
 def through_powers(g, ac, n):  # type: ignore[no-untyped-def]
     """The gradient of A_bar from those of its first three powers; ``ac`` is its conjugate."""
     g1, g2 = complex(g[0, n, 0], g[0, n, 1]), complex(g[1, n, 0], g[1, n, 1])
@@ -129,7 +145,7 @@ def through_powers(g, ac, n):  # type: ignore[no-untyped-def]
 
 @cached_njit(nogil=True)
 def tables_forward(  # type: ignore[no-untyped-def]
-    low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry, first
+    low, high, options, rate, decay, frequency, B, C, log_dt, D, tables, kernel, drift, carry, ends
 ):
     """Fill the tables of groups low..high; see ``tables.ScanTables`` for their layout.
 
@@ -156,9 +172,12 @@ def tables_forward(  # type: ignore[no-untyped-def]
             k0 += (c * b0 * now).real
             a2 = a * a
             third, power = a2 * a, a2 * a2
-            first[h, 0, n, 0], first[h, 0, n, 1] = a.real, a.imag
-            first[h, 1, n, 0], first[h, 1, n, 1] = a2.real, a2.imag
-            first[h, 2, n, 0], first[h, 2, n, 1] = third.real, third.imag
+            before = b0 * before_of(rule, a, now, later)
+            ends[h, 0, n, 0], ends[h, 0, n, 1] = a.real, a.imag
+            ends[h, 1, n, 0], ends[h, 1, n, 1] = a2.real, a2.imag
+            ends[h, 2, n, 0], ends[h, 2, n, 1] = third.real, third.imag
+            ends[h, 3, n, 0], ends[h, 3, n, 1] = (b0 * now).real, (b0 * now).imag
+            ends[h, 4, n, 0], ends[h, 4, n, 1] = before.real, before.imag
             z = tables[g, n]
             z[lane], z[W + lane] = power.real, power.imag
             v, r = c, b
@@ -187,7 +206,7 @@ def tables_forward(  # type: ignore[no-untyped-def]
 
 @cached_njit(nogil=True)
 def tables_backward(  # type: ignore[no-untyped-def]
-    low, high, options, rate, decay, frequency, B, C, log_dt, D, g_tables, g_kernel, g_first,
+    low, high, options, rate, decay, frequency, B, C, log_dt, D, g_tables, g_kernel, g_ends,
     g_decay, g_frequency, g_B, g_C, g_log_dt,
 ):  # fmt: skip
     """The adjoint of :func:`tables_forward`: gradients for each channel of groups low..high."""
@@ -210,22 +229,10 @@ def tables_backward(  # type: ignore[no-untyped-def]
             ac, cc, bc = a.conjugate(), scale * c.conjugate(), (dt * b0 * later).conjugate()
             z = g_tables[g, n]
             # outputs_j are stored as their conjugates; A_bar^j B are inputs_(3-j)
-            o0, r0 = (
-                complex(z[lane + 2 * W], -z[lane + 6 * W]),
-                complex(z[lane + 13 * W], z[lane + 17 * W]),
-            )
-            o1, r1 = (
-                complex(z[lane + 3 * W], -z[lane + 7 * W]),
-                complex(z[lane + 12 * W], z[lane + 16 * W]),
-            )
-            o2, r2 = (
-                complex(z[lane + 4 * W], -z[lane + 8 * W]),
-                complex(z[lane + 11 * W], z[lane + 15 * W]),
-            )
-            o3, r3 = (
-                complex(z[lane + 5 * W], -z[lane + 9 * W]),
-                complex(z[lane + 10 * W], z[lane + 14 * W]),
-            )
+            o0, r0 = outputs_at(z, lane, 0), inputs_at(z, lane, 3)
+            o1, r1 = outputs_at(z, lane, 1), inputs_at(z, lane, 2)
+            o2, r2 = outputs_at(z, lane, 2), inputs_at(z, lane, 1)
+            o3, r3 = outputs_at(z, lane, 3), inputs_at(z, lane, 0)
             g_power = complex(z[lane], z[W + lane])
             kc = k1 + ac * (k2 + ac * k3)
             g_c = o0 + ac * (o1 + ac * (o2 + ac * o3)) + bc * kc
@@ -235,11 +242,17 @@ def tables_backward(  # type: ignore[no-untyped-def]
                 + bc * (r1 + ac * (2 * r2 + 3 * ac * r3))
                 + cc * bc * (k2 + 2 * ac * k3)
                 + 4 * ac * ac * ac * g_power
-                + through_powers(g_first[h], ac, n)
+                + through_powers(g_ends[h], ac, n)
             )
             g_c += (dt * b0 * now).conjugate() * k0
+            g_now = cc * k0 + complex(g_ends[h, 3, n, 0], g_ends[h, 3, n, 1])
+            if rule == FOH:  # B_before = B_next - A_bar B_now
+                g_before = complex(g_ends[h, 4, n, 0], g_ends[h, 4, n, 1])
+                g_b += g_before
+                g_now -= ac * g_before
+                g_a -= (dt * b0 * now).conjugate() * g_before
             g_dt += store_mode(
-                rule, constraint, A, b0, dt, now, later, g_a, cc * k0, g_b,
+                rule, constraint, A, b0, dt, now, later, g_a, g_now, g_b,
                 np.float64(decay[s, n]), g_decay[h], g_frequency[h], g_B[h], n,
             )  # fmt: skip
             g_C[h, n, 0] = scale * g_c.real

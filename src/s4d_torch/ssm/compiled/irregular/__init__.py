@@ -1,0 +1,1 @@
+"""The compiled scan over samples that are not evenly spaced."""
