@@ -225,7 +225,8 @@ def test_what_every_kind_of_layer_shows(tmp_path: Path) -> None:
         kernels = ssm.kernel(64).reshape(-1, 4, 64)
         for side, channels in enumerate(sides):
             for channel, (K, _, gain) in enumerate(channels):
-                assert_near(K, kernels[side, channel], f"{name}, {side}, {channel}", 1e-7)
+                # nine digits of an angle, over 64 samples
+                assert_near(K, kernels[side, channel], f"{name}, {side}, {channel}", 3e-7)
                 assert tensor(gain).isfinite().all()
 
 

@@ -3,6 +3,7 @@
 That they give the same answer in every mode of use is in ``test_contract``, over the registries.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch.testing import assert_close
 
 from s4d_torch import METHODS, SSM, Method
+from s4d_torch.deploy.stream.snapshots import _check_identity
 from s4d_torch.nn.method import TABLE_1
 from s4d_torch.paper.recipes.reference_tables import choices
 from s4d_torch.ssm import initialization
@@ -204,6 +206,18 @@ def test_a_config_without_the_new_field_is_the_config_it_was() -> None:
     config = default_config("digits")
     assert "dt_scales" not in config.to_json()["method"]
     assert type(config).from_json(config.to_json()) == config
+
+
+def test_a_snapshot_without_the_new_field_is_of_the_same_model() -> None:
+    own = {"config": {"d_model": 4, "method": asdict(Method())}, "weights": "digest"}
+    older = {**own, "config": {"d_model": 4, "method": dict(asdict(Method()))}}
+    del older["config"]["method"]["dt_scales"]
+    _check_identity(older, own, "s.safetensors")
+    other = {**own, "config": {"d_model": 4, "method": asdict(DFOUT)}}
+    with pytest.raises(
+        ValueError, match=r"another model: method\.discretization 'bilinear' instead"
+    ):
+        _check_identity(older, other, "s.safetensors")
 
 
 @pytest.mark.parametrize(
