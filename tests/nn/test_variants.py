@@ -223,11 +223,14 @@ def test_a_snapshot_without_the_new_field_is_of_the_same_model() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"init": "dfout"}, "use dt_scales='decay' and discretization='zoh'"),
-        ({"init": "legs+dfout"}, "use dt_scales='decay'"),
-        ({"dt_scales": "decay", "init": "lin"}, "angle per sample: dfout, ring; got init 'lin'"),
-        ({"dt_scales": "decay", "init": "real"}, "angle per sample: dfout, ring"),
-        ({"dt_scales": "decay", "init": "dfout+lin"}, "angle per sample"),
+        ({"init": "dfout"}, "is an angle per sample and needs dt_scales 'decay', got 'all'"),
+        ({"init": "legs+dfout"}, "'dfout' is an angle per sample"),
+        (
+            {"dt_scales": "decay", "init": "lin"},
+            "frequency in time .* goes with init 'dfout' or 'ring'",
+        ),
+        ({"dt_scales": "decay", "init": "real"}, "Im.A. of init 'real'"),
+        ({"dt_scales": "decay", "init": "dfout+lin"}, "Im.A. of init 'lin'"),
         (
             {"dt_scales": "decay", "init": "dfout"},
             "'bilinear' bends; use 'zoh' or 'foh' or 'dirac'",

@@ -37,7 +37,7 @@ def methods_tables() -> list[Table]:
 
 def choices_table() -> Table:
     """Each choice by its name, and what it goes together with."""
-    from s4d_torch.nn.method import EXPONENTIAL, STRUCTURES
+    from s4d_torch.nn.method import DT_SCALES, EXPONENTIAL, STRUCTURES
     from s4d_torch.ssm.constraint import CONSTRAINTS
     from s4d_torch.ssm.discretization import DISCRETIZATIONS
     from s4d_torch.ssm.hippo import HIPPO
@@ -57,10 +57,10 @@ def choices_table() -> Table:
     table.add_row("constraint", ", ".join(CONSTRAINTS), "")
     table.add_row("init", ", ".join(INITIALIZATIONS), "structure diagonal")
     table.add_row("init", ", ".join(HIPPO), "structure dplr")
-    table.add_row("dt_scales", "all", "all but init dfout")
-    rules = " or ".join(EXPONENTIAL)
-    angles = [name for name, start in INITIALIZATIONS.items() if start.angles]
-    table.add_row("dt_scales", "decay", f"init {' or '.join(angles)}, discretization {rules}")
+    for scale in DT_SCALES:
+        starts = [name for name, start in INITIALIZATIONS.items() if scale in start.dt_scales]
+        rules = "" if scale == "all" else f", discretization {' or '.join(EXPONENTIAL)}"
+        table.add_row("dt_scales", scale, f"init {', '.join(starts)}{rules}")
     return table
 
 

@@ -222,35 +222,34 @@ class Method:
             )
 
     def _check_steps(self) -> None:
-        names = split_mixture(self.init)
         if self.B_init == "gamma" and self.discretization != "dirac":
             raise ValueError(
                 "B_init 'gamma' normalises B_bar and needs discretization 'dirac', where that is "
                 f"B itself; got {self.discretization!r}"
             )
-        if self.dt_scales == "all":
-            if self.structure == "diagonal" and "dfout" in names:
-                raise ValueError(
-                    "init 'dfout' spreads angles per sample over the circle, which dt must not "
-                    "scale; use dt_scales='decay' and discretization='zoh', as METHODS['s4d-dfout']"
-                )
-            return
-        if self.structure == "dplr":
+        if self.structure == "dplr" and self.dt_scales != "all":
             raise ValueError(
-                "dt_scales 'decay' treats modes one by one, and the low-rank term of structure "
-                "'dplr' mixes them; use structure='diagonal', or dt_scales='all'"
+                f"dt_scales {self.dt_scales!r} treats modes one by one, and the low-rank term of "
+                "structure 'dplr' mixes them; use structure='diagonal', or dt_scales='all'"
             )
-        timed = [name for name in names if not INITIALIZATIONS[name].angles]
-        if timed:
-            angles = [name for name, start in INITIALIZATIONS.items() if start.angles]
+        if self.structure == "diagonal":
+            for name in split_mixture(self.init):
+                self._check_scale(name, INITIALIZATIONS[name].dt_scales)
+        if self.dt_scales == "decay" and self.discretization not in EXPONENTIAL:
             raise ValueError(
-                f"dt_scales 'decay' needs a start whose Im(A) is an angle per sample: "
-                f"{', '.join(angles)}; got init {self.init!r}, for which use dt_scales='all'"
+                "dt_scales 'decay' keeps the angles of the poles, which discretization "
+                f"{self.discretization!r} bends; use {_either(EXPONENTIAL)}"
             )
-        if self.discretization == "bilinear":
+
+    def _check_scale(self, name: str, scales: tuple[str, ...]) -> None:
+        if self.dt_scales not in scales:
+            what = "a frequency in time" if "all" in scales else "an angle per sample"
+            others = [
+                x for x, start in INITIALIZATIONS.items() if self.dt_scales in start.dt_scales
+            ]
             raise ValueError(
-                "dt_scales 'decay' keeps the angles of the poles, which discretization 'bilinear' "
-                f"bends; use {_either(EXPONENTIAL)}"
+                f"Im(A) of init {name!r} is {what} and needs dt_scales {_either(scales)}, got "
+                f"{self.dt_scales!r}, which goes with init {_either(tuple(others))}"
             )
 
     def _check_numbers(self) -> None:
@@ -310,7 +309,7 @@ def legal_methods() -> Iterator[Method]:
         STRUCTURES, KERNELS, DISCRETIZATIONS, CONSTRAINTS
     ):
         for init in inits[structure]:
-            scales = "decay" if init == "dfout" else "all"
+            scales = INITIALIZATIONS[init].dt_scales[0] if structure == "diagonal" else "all"
             try:
                 yield Method(structure, kernel, discretization, constraint, init, dt_scales=scales)
             except ValueError:  # this combination is not legal

@@ -31,15 +31,15 @@ class Spectrum:
 
     ``n`` is (sets, modes): 0, 1, 2, ... or, with ``random_imag``, uniform draws of the same range;
     that only makes sense where ``law`` is set: where Im(A) is a formula in n.
-    ``pairs`` is False for real modes, which have no conjugate. ``angles`` says that Im(A) is an
-    angle per sample, which ``dt_scales="decay"`` leaves as it is. ``largest_decay`` is that of
-    -Re(A), for constraints that have a largest one; not known, it goes with none of them.
+    ``pairs`` is False for real modes, which have no conjugate. ``dt_scales`` are those it goes
+    with: "decay" leaves Im(A) as an angle per sample. ``largest_decay`` is that of -Re(A), for
+    constraints that have a largest one; not known, it goes with none of them.
     """
 
     values: Callable[[Tensor, int, Generator | None], Tensor]
     law: bool = False
     pairs: bool = True
-    angles: bool = False
+    dt_scales: tuple[str, ...] = ("all",)
     largest_decay: float = math.inf
 
 
@@ -138,10 +138,10 @@ def ring(low: float, high: float) -> Spectrum:
         square = low**2 + (high**2 - low**2) * uniform(n.shape, generator)
         return torch.complex(0.5 * square.log(), torch.pi * uniform(n.shape, generator))
 
-    return Spectrum(values, angles=True, largest_decay=-math.log(low))
+    return Spectrum(values, dt_scales=("all", "decay"), largest_decay=-math.log(low))
 
 
-INITIALIZATIONS.register("dfout", Spectrum(_dfout, angles=True, largest_decay=0.5))
+INITIALIZATIONS.register("dfout", Spectrum(_dfout, dt_scales=("decay",), largest_decay=0.5))
 INITIALIZATIONS.register("ring", ring(0.9, 0.999))
 
 
