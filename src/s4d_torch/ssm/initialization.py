@@ -125,7 +125,7 @@ def _dfout(n: Tensor, d_state: int, generator: Generator | None) -> Tensor:
 
 
 def ring(low: float, high: float) -> Spectrum:
-    """``A = log(lambda)``, lambda uniform on the upper half of the ring low <= |lambda| < high.
+    """``A = log(lambda)``, uniform on the upper half of the ring ``low <= |lambda| < high``.
 
     As in the LRU (arXiv 2303.06349), where ``|lambda|^2`` is uniform in [low^2, high^2] and the
     angle in [0, 2 pi); a mode here stands for its conjugate too, so [0, pi) gives the same. The
