@@ -14,7 +14,7 @@ import torch
 from mpmath import mp, mpc, mpf
 
 from s4d_torch import SSM
-from s4d_torch.ssm.constraint import FLOOR
+from s4d_torch.ssm.constraint import BEST_OFFSET, FLOOR
 
 DIGITS = 50
 BITS = 170
@@ -23,6 +23,7 @@ CONSTRAINTS = {
     "relu": lambda raw: max(raw, mpf(0)) + mpf(FLOOR),
     "softplus": lambda raw: mpmath.log1p(mpmath.exp(raw)),
     "identity": lambda raw: raw,
+    "best": lambda raw: 1 / (raw * raw + mpf(BEST_OFFSET)),
 }
 
 
@@ -41,6 +42,8 @@ def discretize(rule: str, A: mpc, B: mpc, dt: mpf) -> tuple[mpc, mpc, mpc]:
         A_bar, B_bar = (1 + z / 2) / (1 - z / 2), dt * B / (1 - z / 2)
         return A_bar, B_bar, A_bar * B_bar
     A_bar = mpmath.exp(z)
+    if rule == "dirac":
+        return A_bar, B, A_bar * B
     if rule == "zoh":
         B_bar = B * mpmath.expm1(z) / A
         return A_bar, B_bar, A_bar * B_bar
@@ -63,7 +66,7 @@ def diagonal_kernel(ssm: SSM, places: Sequence[int]) -> np.ndarray:
         dt = mpmath.exp(exact(ssm.log_dt[:1])[0])
         kernel = [mpf(0)] * len(places)
         for re, im, b, c in zip(decay, frequency, B, C, strict=True):
-            A = mpc(-re, im)
+            A = mpc(-re, im / dt if method.dt_scales == "decay" else im)
             A_bar, now, later = discretize(method.discretization, A, b, dt)
             weight = (2 if method.pairs else 1) * c
             if method.kernel == "softmax":

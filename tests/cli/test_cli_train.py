@@ -120,6 +120,20 @@ def test_defaults_follow_task_preset_and_base() -> None:
     assert chosen.method == METHODS["dss"].replace(**kept, train_A=False)
 
 
+def test_a_method_by_its_name() -> None:
+    """With the task's direction, and its step sizes unless the method has one of its own."""
+    usual = default_config("digits").method
+    for name in METHODS:
+        parsed = Train.parse(["digits", "--method", name]).config
+        assert parsed == Train.parse(["digits", f"--base={name}"]).config
+        assert parsed is not None
+        steps = METHODS[name].with_steps(usual.dt_min, usual.dt_max)
+        assert parsed.method == steps.replace(bidirectional=usual.bidirectional)
+    lru = Train.parse(["digits", "--method", "lru", "--method.imag-scale", "0.1"]).config
+    assert lru is not None
+    assert (lru.method.dt_min, lru.method.dt_max, lru.method.imag_scale) == (1.0, 1.0, 0.1)
+
+
 def test_flags_reach_their_settings() -> None:
     given = (
         "sc35 --data.words up down --method.init inv --method.no-bidirectional --model.d_state 4"
@@ -130,7 +144,8 @@ def test_flags_reach_their_settings() -> None:
     assert (config.method.init, config.method.bidirectional) == ("inv", False)
     assert config.model.d_state == 4
     assert config.optimizer.milestones == (0.5, 0.7)
-    numbers = {flag: full for flag, full in SHORT.items() if flag != "--init-from"}
+    names = ("--init-from", "--method")
+    numbers = {flag: full for flag, full in SHORT.items() if flag not in names}
     short = [argument for flag in numbers for argument in (flag, "3")]
     long = [argument for flag in numbers.values() for argument in (flag, "3")]
     assert Train.parse(["digits", *short]).config == Train.parse(["digits", *long]).config

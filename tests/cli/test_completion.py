@@ -111,7 +111,7 @@ def test_the_flags_are_those_of_the_help() -> None:
 @pytest.mark.parametrize("name", ["train", "info"])
 def test_the_flags_of_a_task_are_those_of_its_help(name: str, task: str) -> None:
     (command,) = (each for each in commands() if each.path == (name,))
-    short = {"--epochs", "--batch-size", "--seed", "--lr", "--init-from"}
+    short = {"--epochs", "--batch-size", "--seed", "--lr", "--init-from", "--method"}
     own = flags(command.options) - (short if name == "train" else set())
     assert own | flags(command.of_task[task]) == helped(name, task)
 

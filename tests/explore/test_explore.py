@@ -61,10 +61,18 @@ def choice(init: str, rule: str, constraint: str, **changes: Any) -> dict[str, A
     return {**base, **fixed, "seed": 3, "dt": 0.045, **changes}
 
 
+def legal(init: str, rule: str, constraint: str) -> bool:
+    """Of pole angles that bilinear would bend, and of decay rates that ``best`` cannot reach."""
+    fast = INITIALIZATIONS[init].largest_decay > CONSTRAINTS[constraint].largest
+    return not fast and not (init == "dfout" and rule == "bilinear")
+
+
 def cases() -> Iterator[dict[str, Any]]:
     for init in INITIALIZATIONS:
         for i, rule in enumerate(DISCRETIZATIONS):
             for j, constraint in enumerate(CONSTRAINTS):
+                if not legal(init, rule, constraint):
+                    continue
                 # few and many draws take different ways in torch
                 yield choice(init, rule, constraint, N=(6, 40)[j % 2], seed=10 * i + j)
     law = [name for name, spectrum in INITIALIZATIONS.items() if spectrum.law]
@@ -80,7 +88,7 @@ def cases() -> Iterator[dict[str, Any]]:
 
 PICTURE = """
 const { rule, constraint, dt } = choice;
-const system = { ...makeStart(choice), rule, dt };
+const system = { ...makeStart(choice, dt), rule, dt };
 const raw = system.A.re.map((re) => CONSTRAINTS[constraint].inverse(-re));
 system.A.re = raw.map((x) => -CONSTRAINTS[constraint].forward(x));
 const discrete = discretize(system);
@@ -107,6 +115,7 @@ def module(choice: dict[str, Any]) -> SSM:
         imag_scale=1.0 if choice["init"] == "real" else choice["imagScale"],
         random_imag=choice["randomImag"],
         random_real=choice["randomReal"],
+        dt_scales="decay" if choice["init"] == "dfout" else "all",
         dt_min=choice["dt"],
         dt_max=choice["dt"],
         generator=torch.Generator().manual_seed(choice["seed"]),
@@ -185,6 +194,8 @@ METHODS = {
     "real": Method(init="real", discretization="foh", constraint="softplus"),
     "dss": Method(kernel="softmax", discretization="zoh", constraint="identity", softmax_length=9),
     "s4": Method(structure="dplr", kernel="cauchy"),
+    "angles, tied": Method(discretization="zoh", init="dfout", dt_scales="decay", n_ssm=2),
+    "lru": Method(discretization="dirac", init="ring", B_init="gamma", constraint="best"),
     "two ranks": Method(structure="dplr", kernel="cauchy", init="legt"),
 }
 AS_RUN = {"format": "s4d_torch explore", "version": 1, "name": "r", "task": "t", "sample_rate": 8e3}
@@ -214,7 +225,8 @@ def test_what_every_kind_of_layer_shows(tmp_path: Path) -> None:
         kernels = ssm.kernel(64).reshape(-1, 4, 64)
         for side, channels in enumerate(sides):
             for channel, (K, _, gain) in enumerate(channels):
-                assert_near(K, kernels[side, channel], f"{name}, {side}, {channel}", 1e-7)
+                # nine digits of an angle, over 64 samples
+                assert_near(K, kernels[side, channel], f"{name}, {side}, {channel}", 3e-7)
                 assert tensor(gain).isfinite().all()
 
 

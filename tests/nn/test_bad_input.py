@@ -590,13 +590,14 @@ LEGAL = {
     ("diagonal", "vandermonde", "bilinear"),
     ("diagonal", "vandermonde", "zoh"),
     ("diagonal", "vandermonde", "foh"),
+    ("diagonal", "vandermonde", "dirac"),
     ("diagonal", "softmax", "zoh"),
     ("diagonal", "cauchy", "bilinear"),
     ("dplr", "cauchy", "bilinear"),
 }
 ADVICE = {
     "diagonal": (
-        "kernel='vandermonde' with 'bilinear' or 'zoh' or 'foh'",
+        "kernel='vandermonde' with 'bilinear' or 'zoh' or 'foh' or 'dirac'",
         "kernel='softmax' with 'zoh'",
         "kernel='cauchy' with 'bilinear'",
     ),

@@ -57,7 +57,7 @@ def test_the_figures_of_the_paper_are_all_there() -> None:
     paper = ["overview", "kernels", "starts", "legs", "convergence", "eigenvalues"]
     assert list(FIGURES) == [*paper, "perturbation", "fout"]
     assert all(figure.__doc__ for figure in FIGURES.values()), "the docstring is the caption"
-    assert set(STARTS) == set(INITIALIZATIONS)
+    assert set(STARTS) == set(INITIALIZATIONS) - {"dfout", "ring"}  # these are not the paper's
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -1,6 +1,7 @@
 """Kernels against 50-digit values, for the parameters as they are stored."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pytest
@@ -49,11 +50,12 @@ def check(kernels: Kernels, expected: np.ndarray, places: Sequence[int], bars: B
 
 @pytest.mark.parametrize("method", DIAGONAL, ids=name)
 def test_diagonal_kernel_to_the_last_bits(method: Method) -> None:
-    for d_state in SIZES:
-        for dt in STEPS:
-            ssm, kernels = kernels_of(method, d_state, dt)
-            places = [*PLACES, int(np.abs(kernels[torch.float64]).argmax())]
-            check(kernels, diagonal_kernel(ssm, places), places, BARS)
+    # the constraints differ in A alone; one of them is tried at every size and step
+    every = product(SIZES, STEPS) if method.constraint == "exp" else zip(SIZES, STEPS, strict=True)
+    for d_state, dt in every:
+        ssm, kernels = kernels_of(method, d_state, dt)
+        places = [*PLACES, int(np.abs(kernels[torch.float64]).argmax())]
+        check(kernels, diagonal_kernel(ssm, places), places, BARS)
 
 
 @pytest.mark.parametrize("init", [n for n, s in INITIALIZATIONS.items() if s.law])

@@ -18,15 +18,15 @@ from s4d_torch.ssm.state_space import KERNELS, Kernel, StateSpace
 
 CHOICES = [
     {"constraint": "square"},
-    {"discretization": "dirac"},
+    {"discretization": "events"},
     {"init": "cubic"},
     {"init": "clustered"},
     {"kernel": "halved"},
-    {"constraint": "square", "discretization": "dirac", "init": "cubic", "kernel": "halved"},
+    {"constraint": "square", "discretization": "events", "init": "cubic", "kernel": "halved"},
 ]
 
 
-def dirac(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
+def events(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
     """``A_bar = e^(dt A)``, ``B_bar = B``: samples are events."""
     return Discrete(log_A=dt * A, B_now=B + 0 * A)
 
@@ -50,7 +50,7 @@ def choices() -> Iterator[None]:
     kernel = Kernel(halved, adjust=lambda space, step, C: (step, C / 2))
     with (
         CONSTRAINTS._added("square", square),
-        DISCRETIZATIONS._added("dirac", dirac),
+        DISCRETIZATIONS._added("events", events),
         INITIALIZATIONS._added("cubic", Spectrum(cubic)),
         INITIALIZATIONS._added("clustered", Spectrum(clustered)),
         KERNELS._added("halved", kernel),

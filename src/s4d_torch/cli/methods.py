@@ -1,4 +1,4 @@
-"""``s4d methods``: the paper's Table 1, and every choice there is."""
+"""``s4d methods``: the paper's Table 1, later methods, and every choice there is."""
 
 from dataclasses import dataclass
 
@@ -12,26 +12,32 @@ COLUMNS = ("structure", "kernel", "discretization", "constraint", "train_B", "in
 
 @dataclass(frozen=True)
 class Methods:
-    """Show S4, DSS and S4D as combinations of choices, and what there is to choose from."""
+    """Show S4, DSS, S4D and later methods as combinations of choices, and all choices."""
 
     def run(self, console: Console) -> None:
-        console.print(methods_table(), choices_table())
+        console.print(*methods_tables(), choices_table())
 
 
-def methods_table() -> Table:
-    """Table 1: one row for each registered method."""
-    from s4d_torch.nn.method import METHODS  # here, as help and mistakes need not wait for torch
+def methods_tables() -> list[Table]:
+    """Table 1, and the methods that are not the paper's: a row for each."""
+    # here, as help and mistakes need not wait for torch
+    from s4d_torch.nn.method import METHODS, TABLE_1
 
     title = "Methods (Table 1 of the paper)"
     table = plain_table("method", *COLUMNS, title=title, title_style="bold")
-    for name, method in METHODS.items():
-        table.add_row(name, *(_show(getattr(method, column)) for column in COLUMNS))
-    return table
+    for name in TABLE_1:
+        table.add_row(name, *(_show(getattr(METHODS[name], column)) for column in COLUMNS))
+    others = plain_table("method", "as s4d, but", title="Other methods", title_style="bold")
+    usual = vars(METHODS["s4d"])
+    for name in (name for name in METHODS if name not in TABLE_1):
+        changed = {k: x for k, x in vars(METHODS[name]).items() if x != usual[k]}
+        others.add_row(name, ", ".join(f"{k}={_show(x)}" for k, x in changed.items()))
+    return [table, others]
 
 
 def choices_table() -> Table:
     """Each choice by its name, and what it goes together with."""
-    from s4d_torch.nn.method import STRUCTURES
+    from s4d_torch.nn.method import DT_SCALES, EXPONENTIAL, STRUCTURES
     from s4d_torch.ssm.constraint import CONSTRAINTS
     from s4d_torch.ssm.discretization import DISCRETIZATIONS
     from s4d_torch.ssm.hippo import HIPPO
@@ -51,6 +57,10 @@ def choices_table() -> Table:
     table.add_row("constraint", ", ".join(CONSTRAINTS), "")
     table.add_row("init", ", ".join(INITIALIZATIONS), "structure diagonal")
     table.add_row("init", ", ".join(HIPPO), "structure dplr")
+    for scale in DT_SCALES:
+        starts = [name for name, start in INITIALIZATIONS.items() if scale in start.dt_scales]
+        rules = "" if scale == "all" else f", discretization {' or '.join(EXPONENTIAL)}"
+        table.add_row("dt_scales", scale, f"init {', '.join(starts)}{rules}")
     return table
 
 

@@ -51,6 +51,7 @@ SHORT = {
     "--seed": "--training.seed",
     "--lr": "--optimizer.lr",
     "--init-from": starting_config.INIT_FROM,
+    "--method": "--base",
 }
 
 
@@ -68,7 +69,8 @@ class Train:
     """where all settings start: the paper's hyper-parameters, or a small model for a laptop; auto
     takes the paper's where it has the task"""
     base: Base = "s4d"
-    """the row of Table 1 that the method starts from; step sizes and direction stay the task's"""
+    """the method that 's4d methods' lists to start from, --method for short; direction stays the
+    task's, and so do step sizes where the method has any"""
     out: Annotated[Path | None, shown("FOLDER", "runs/TASK-..., one for each setting")] = None
     """the folder of the run: settings, scores, checkpoints and weights"""
     data_dir: DataDir = None

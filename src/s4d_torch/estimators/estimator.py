@@ -154,9 +154,8 @@ class BaseS4D(SeriesEstimator, ABC):
             return self.method
         # kernels from two samples to the whole series wide
         dt_min = min(FASTEST / 5, 1 / length)
-        return METHODS[self.method].replace(
-            bidirectional=True, dt_min=dt_min, dt_max=FASTEST, softmax_length=length
-        )
+        method = METHODS[self.method].with_steps(dt_min, FASTEST)
+        return method.replace(bidirectional=True, softmax_length=length)
 
     def _outputs(self, X: Any) -> Array:
         """What the model makes of X, (cases, outputs)."""

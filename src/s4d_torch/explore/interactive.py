@@ -59,12 +59,14 @@ def describe_layer(ssm: SSM, start: SSM) -> dict[str, Any]:
     """
     method, every = ssm.method, ssm.d_model // ssm.n_ssm
     A, B, C = ssm.A, ssm.B, ssm.C
+    if method.dt_scales == "decay":
+        every = 1  # Im(A) depends on dt, which each channel has for itself
     if method.kernel == "softmax":
-        every = 1  # the normaliser depends on dt, which each channel has for itself
+        every = 1  # so does the normaliser
         horizon = A * ssm.dt[:, None] * method.softmax_length
         step, C = softmax_step(Discrete(log_A=A, B_now=B), C, horizon)
         B = step.B_now  # the rule is linear in B
-    said = ("structure", "kernel", "discretization", "constraint", "pairs")
+    said = ("structure", "kernel", "discretization", "constraint", "pairs", "dt_scales")
     return {
         **{name: getattr(method, name) for name in said},
         "A": _complex(A[::every]),

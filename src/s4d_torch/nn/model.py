@@ -59,8 +59,8 @@ class SequenceModel(Pretrained):
     (batch, length, d_output). ``towers=2`` reads pairs, (batch, 2, length, d_input), through the
     same blocks and decodes ``[a, b, a - b, a b]``.
 
-    ``method`` is a :class:`Method` or one of "s4d", "s4", "dss"; single choices can be given by
-    name, as for a layer.
+    ``method`` is a :class:`Method` or a name of METHODS, such as "s4"; single choices can be given
+    by name, as for a layer.
     """
 
     def __init__(

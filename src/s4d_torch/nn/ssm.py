@@ -115,6 +115,7 @@ class SSM(nn.Module):
             shape, C_init=method.C_init, real=not method.pairs, generator=generator
         )
         log_dt = initialization.log_timestep(self.d_model, method.dt_min, method.dt_max, generator)
+        B = initialization.gamma(start.A, log_dt) if method.B_init == "gamma" else start.B
 
         self._shapes: dict[str, tuple[int, ...]] = {}
 
@@ -131,7 +132,7 @@ class SSM(nn.Module):
             store("frequency", start.A.imag.clone(), method.train_A)
         if start.P is not None:
             store("raw_P", self._to_stored(start.P), method.train_A)
-        store("raw_B", self._to_stored(start.B), method.train_B)
+        store("raw_B", self._to_stored(B), method.train_B)
         store("raw_C", self._to_stored(C), True)
         store("D", initialization.normal((self.d_model,), generator), True)
         store("log_dt", log_dt, method.train_dt)
@@ -177,7 +178,7 @@ class SSM(nn.Module):
                 )
         stored.setdefault("frequency", None)
         stored |= {"softmax_length": self.method.softmax_length, "rate": rate, "memory": memory}
-        return StateSpace(*self._choices, **stored)
+        return StateSpace(*self._choices, **stored, dt_scales=self.method.dt_scales)
 
     def _state_space(self, rate: float) -> StateSpace:
         """What the engines work with; in evaluation without gradients, kept until a parameter

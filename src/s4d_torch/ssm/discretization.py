@@ -4,7 +4,7 @@ Every rule becomes one step in the same form, for the state ``s`` just before a 
 
     y_k = C (s + B_now u_k)            s <- A_bar s + B_next u_k
 
-For rules that look at one sample (bilinear, ZOH) ``B_next = A_bar B_now``, and this is the paper's
+For rules that look at one sample (all but FOH) ``B_next = A_bar B_now``, and this is the paper's
 ``x_k = A_bar x_k-1 + B_bar u_k, y_k = C x_k`` with ``B_bar = B_now``. A first-order hold also looks
 at the sample before: ``x_k = A_bar x_k-1 + B_before u_k-1 + B_now u_k``.
 
@@ -70,7 +70,7 @@ Rule = Callable[[Tensor, Tensor, Tensor], Discrete]
 # A rule is a function of A, B and dt; a CompiledRule has a number in the compiled code as well. Any
 # other runs in plain torch, with the same answer.
 DISCRETIZATIONS: Registry[Rule] = Registry("discretization")
-BILINEAR, ZOH, FOH = range(3)
+BILINEAR, ZOH, FOH, DIRAC = range(4)
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,19 @@ def foh(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
     return Discrete(log_A=z, B_now=dt * B * phi2(z, mean), B_next=dt * B * mean * mean)
 
 
+def dirac(A: Tensor, B: Tensor, dt: Tensor) -> Discrete:
+    """Samples are events, impulses of weight u: ``A_bar = e^(dt A)``, ``B_bar = B``.
+
+    The state decays from one event to the next, and an event adds ``B u`` however long the wait.
+    """
+    z = dt * A
+    return Discrete(log_A=z, B_now=B.expand_as(z))
+
+
 DISCRETIZATIONS.register("bilinear", CompiledRule(bilinear, BILINEAR))
 DISCRETIZATIONS.register("zoh", CompiledRule(zoh, ZOH))
 DISCRETIZATIONS.register("foh", CompiledRule(foh, FOH))
+DISCRETIZATIONS.register("dirac", CompiledRule(dirac, DIRAC))
 
 
 def bilinear_low_rank(A: Tensor, P: Tensor, B: Tensor, dt: Tensor) -> DiscreteLowRank:

@@ -5,6 +5,7 @@ the docs read the registry. Draws are made in float64 on the generator's device 
 one), so a seed gives the same values for every dtype and device.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,17 +31,26 @@ class Spectrum:
 
     ``n`` is (sets, modes): 0, 1, 2, ... or, with ``random_imag``, uniform draws of the same range;
     that only makes sense where ``law`` is set: where Im(A) is a formula in n.
-    ``pairs`` is False for real modes, which have no conjugate.
+    ``pairs`` is False for real modes, which have no conjugate. ``dt_scales`` are those it goes
+    with: "decay" leaves Im(A) as an angle per sample. ``largest_decay`` is that of -Re(A), for
+    constraints that have a largest one; not known, it goes with none of them.
     """
 
     values: Callable[[Tensor, int, Generator | None], Tensor]
     law: bool = False
     pairs: bool = True
+    dt_scales: tuple[str, ...] = ("all",)
+    largest_decay: float = math.inf
 
 
 INITIALIZATIONS: Registry[Spectrum] = Registry("initialization for structure 'diagonal'")
-B_STARTS = ("auto", "ones", "hippo", "hippo-half")
-C_STARTS = {"paper": 1.0, "official": 0.5}  # variance of the real and of the imaginary part
+B_STARTS = ("auto", "ones", "hippo", "hippo-half", "gamma")
+# variance of the real and of the imaginary part of C, by the number of modes; are they pairs?
+C_STARTS: dict[str, Callable[[int, bool], float]] = {
+    "paper": lambda modes, pairs: 1.0,
+    "official": lambda modes, pairs: 0.5,
+    "unit": lambda modes, pairs: 1 / (4 * modes if pairs else modes),
+}
 
 
 def frequency_law(name: str) -> Callable[[Callable[[Tensor, int], Tensor]], Spectrum]:
@@ -51,7 +61,7 @@ def frequency_law(name: str) -> Callable[[Callable[[Tensor, int], Tensor]], Spec
             imag = law(n, d_state)
             return torch.complex(torch.full_like(imag, -0.5), imag)
 
-        return INITIALIZATIONS.register(name, Spectrum(values, law=True))
+        return INITIALIZATIONS.register(name, Spectrum(values, law=True, largest_decay=0.5))
 
     return register
 
@@ -61,7 +71,7 @@ def _legs(n: Tensor, d_state: int, generator: Generator | None) -> Tensor:
     return diagonalize(HIPPO["legs"](d_state)).Lambda.expand(n.shape[0], -1).clone()
 
 
-INITIALIZATIONS.register("legs", Spectrum(_legs))
+INITIALIZATIONS.register("legs", Spectrum(_legs, largest_decay=0.5))
 
 
 @frequency_law("inv")
@@ -102,6 +112,39 @@ INITIALIZATIONS.register("rand", Spectrum(_rand))
 INITIALIZATIONS.register("real", Spectrum(_real, pairs=False))
 
 
+def _dfout(n: Tensor, d_state: int, generator: Generator | None) -> Tensor:
+    """S4D-DFouT (arXiv 2508.20441): ``A_n = -1/2 + i 2 pi/N (n + h/H)`` of set h of H.
+
+    An angle per sample: with ``dt_scales="decay"`` the poles are ``exp(-dt/2 + i angle)``, and
+    those of all sets lie evenly on the upper half of the circle, their conjugates on the lower.
+    """
+    sets = n.shape[0]
+    phase = torch.arange(sets, dtype=n.dtype)[:, None] / sets  # (sets, 1), of the way to the next
+    angle = 2 * torch.pi / d_state * (n + phase)
+    return torch.complex(torch.full_like(angle, -0.5), angle)
+
+
+def ring(low: float, high: float) -> Spectrum:
+    """``A = log(lambda)``, uniform on the upper half of the ring ``low <= |lambda| < high``.
+
+    As in the LRU (arXiv 2303.06349), where ``|lambda|^2`` is uniform in [low^2, high^2] and the
+    angle in [0, 2 pi); a mode here stands for its conjugate too, so [0, pi) gives the same. The
+    poles of a layer are these lambda where dt = 1 and A_bar = e^(dt A).
+    """
+    if not 0 < low < high <= 1:
+        raise ValueError(f"a ring needs 0 < low < high <= 1, got {low} and {high}")
+
+    def values(n: Tensor, d_state: int, generator: Generator | None) -> Tensor:
+        square = low**2 + (high**2 - low**2) * uniform(n.shape, generator)
+        return torch.complex(0.5 * square.log(), torch.pi * uniform(n.shape, generator))
+
+    return Spectrum(values, dt_scales=("all", "decay"), largest_decay=-math.log(low))
+
+
+INITIALIZATIONS.register("dfout", Spectrum(_dfout, dt_scales=("decay",), largest_decay=0.5))
+INITIALIZATIONS.register("ring", ring(0.9, 0.999))
+
+
 def split_mixture(init: str) -> list[str]:
     """``"legs+fout"`` names one start for each group of channels: ``["legs", "fout"]``."""
     return [part.strip() for part in init.split("+")]
@@ -123,7 +166,8 @@ def diagonal(
     ``random_imag`` draws the position n of each mode uniformly, ``random_real`` draws Re(A) from
     -U[0, 1], ``imag_scale`` multiplies Im(A): the paper's ablations. ``B_init`` is ``ones`` (the
     paper), ``hippo`` (V* B of LegS, so that the system is S4 without its low-rank term) or
-    ``hippo-half`` (half of that, as in the paper's theorem).
+    ``hippo-half`` (half of that, as in the paper's theorem); ``gamma`` needs dt, see :func:`gamma`,
+    and is ones here.
     """
     parts = []
     for name, count in _groups(init, sets):
@@ -160,11 +204,25 @@ def output_matrix(
     real: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """C, complex normal: variance 1 of each part (``paper``) or E|C|^2 = 1 (``official``)."""
-    deviation = C_STARTS[C_init] ** 0.5
+    """C, complex normal: variance 1 of each part (``paper``) or E|C|^2 = 1 (``official``).
+
+    With ``unit``, independent states of variance 1 give an output of variance 1, as in the LRU.
+    """
+    deviation = C_STARTS[C_init](shape[-1], not real) ** 0.5
     C = deviation * normal(shape, generator)
     imag = torch.zeros_like(C) if real else deviation * normal(shape, generator)
     return torch.complex(C, imag)
+
+
+def gamma(A: Tensor, log_dt: Tensor) -> Tensor:
+    """B of the LRU: ``sqrt(1 - |A_bar|^2)`` with ``|A_bar| = e^(dt Re(A))``; A (sets, modes).
+
+    With ``B_bar = B``, white noise of variance 1 then gives states of variance 1. Channels that
+    share a set have dt of their own, log_dt (channels,): their geometric mean stands for them.
+    """
+    dt = log_dt.unflatten(0, (A.shape[0], -1)).mean(-1, keepdim=True).exp()  # (sets, 1)
+    size = (-torch.expm1(2 * dt * A.real)).sqrt()
+    return torch.complex(size, torch.zeros_like(size))
 
 
 def log_timestep(
@@ -200,7 +258,7 @@ def _groups(init: str, sets: int) -> list[tuple[str, int]]:
 def _diagonal_B(B_init: str, d_state: int, A: Tensor) -> Tensor:
     if B_init not in B_STARTS:
         raise ValueError(unknown("B_init", B_init, B_STARTS))
-    if B_init in ("auto", "ones"):
+    if B_init in ("auto", "ones", "gamma"):
         return torch.ones_like(A)
     B = diagonalize(HIPPO["legs"](d_state)).B
     return (B if B_init == "hippo" else B / 2).expand_as(A).clone()

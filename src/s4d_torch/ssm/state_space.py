@@ -66,6 +66,11 @@ class StateSpace:
     log_dt, D (d_model,). Real modes have no frequency and no last axis. With raw_P, (n_ssm, rank,
     modes, 2), a system is diagonal plus low-rank: ``A = diag - P P*``. ``memory`` keeps what was
     made for the next call; None makes everything anew, as training needs it.
+
+    With ``dt_scales="decay"`` the frequency is an angle per sample at rate 1: Im(A) = frequency
+    / dt, so that ``dt A`` has it whatever dt is. A is of continuous time as ever, and a rate
+    multiplies ``dt A``, decay and angle alike. Compiled code takes stored frequencies for those of
+    continuous time; it is given tables of such a system, made by plain torch.
     """
 
     constraint: Constraint
@@ -81,6 +86,7 @@ class StateSpace:
     D: Tensor
     raw_P: Tensor | None = None
     memory: dict[Any, Any] | None = None
+    dt_scales: str = "all"
 
     # -- physical values ---------------------------------------------------------------------
 
@@ -94,7 +100,10 @@ class StateSpace:
         """The diagonal of A, (d_model, modes)."""
         decay = self.constraint.forward(double(self.raw_decay))
         imag = torch.zeros_like(decay) if self.frequency is None else double(self.frequency)
-        return self._per_channel(torch.complex(-decay, imag))
+        A = self._per_channel(torch.complex(-decay, imag))
+        if self.dt_scales == "decay":
+            A = torch.complex(A.real, A.imag / self.dt[:, None])
+        return A
 
     @property
     def B(self) -> Tensor:
@@ -284,9 +293,11 @@ class StateSpace:
     @property
     def _codes(self) -> tuple[int, int] | None:
         """The numbers of rule and constraint in the compiled code, where both have one."""
-        if isinstance(self.rule, CompiledRule) and self.constraint.code is not None:
-            return self.rule.code, self.constraint.code
-        return None
+        if self.dt_scales != "all" or self.constraint.code is None:
+            return None
+        return (
+            (self.rule.code, self.constraint.code) if isinstance(self.rule, CompiledRule) else None
+        )
 
     def _remember(self, key: object, make: Callable[[], T]) -> T:
         """Several threads may be here at once: what one forgets, another still holds."""

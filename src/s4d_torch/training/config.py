@@ -20,6 +20,7 @@ PRESETS = ("paper", "small")
 # Options that came later. At their defaults a config in JSON leaves them out, so that runs and
 # results from before they existed are still those of the same config.
 LATER = (
+    ("method", "dt_scales"),
     ("training", "rate_jitter"),
     ("training", "class_weight"),
     ("training", "steps"),

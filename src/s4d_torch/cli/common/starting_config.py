@@ -33,9 +33,9 @@ def of_task(name: str, arguments: Sequence[str]) -> Config:
             raise UsageError("--base and --init-from: the method is that of the run; leave one out")
         old = RunFolder(Path(source).expanduser()).config()
         return replace(config, model=old.model, method=old.method)
-    kept = {name: getattr(config.method, name) for name in ("dt_min", "dt_max", "bidirectional")}
-    start = METHODS.get(base or "", METHODS["s4d"])
-    return replace(config, method=start.replace(**kept))
+    start, usual = METHODS.get(base or "", METHODS["s4d"]), config.method
+    start = start.with_steps(usual.dt_min, usual.dt_max)
+    return replace(config, method=start.replace(bidirectional=usual.bidirectional))
 
 
 def of_run(path: str, arguments: Sequence[str]) -> tuple[str, Config]:

@@ -8,7 +8,7 @@ from s4d_torch.cli.completion.words import Values
 from s4d_torch.data import TASKS
 from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
-from s4d_torch.nn.method import STRUCTURES
+from s4d_torch.nn.method import DT_SCALES, STRUCTURES
 from s4d_torch.nn.norm import NORMS
 from s4d_torch.paper.figures import FIGURES
 from s4d_torch.paper.recipes import RECIPES, REFERENCE_TABLES
@@ -38,6 +38,7 @@ def known_values() -> dict[str, Values]:
         "Method.init": dict.fromkeys([*INITIALIZATIONS, *HIPPO]),
         "Method.B_init": B_STARTS,
         "Method.C_init": C_STARTS,
+        "Method.dt_scales": DT_SCALES,
         "ModelConfig.architecture": ARCHITECTURES,
         "ModelConfig.norm": NORMS,
         "ModelConfig.activation": ACTIVATIONS,

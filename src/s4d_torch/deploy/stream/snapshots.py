@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from s4d_torch._files import write_atomically
 from s4d_torch.deploy.stream.identity import digest
 from s4d_torch.deploy.stream.runner import AnyRunner, StreamPosition
+from s4d_torch.nn.method import Method
 
 FORMAT, VERSION = "s4d_torch stream", 2  # since 2 with a digest
 
@@ -123,6 +125,8 @@ def _is_described(stream: Any) -> bool:
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     inner = config.get("method")
+    if isinstance(inner, Mapping):
+        inner = asdict(Method()) | dict(inner)  # written before a field came
     method = {f"method.{k}": v for k, v in inner.items()} if isinstance(inner, Mapping) else {}
     return {k: v for k, v in config.items() if k != "method"} | method
 

@@ -146,9 +146,8 @@ def _with_line(network: ForecastNetwork, weight: Array, center: str) -> Forecast
 def _method(options: Any, window: int) -> Method:
     """A name gets step sizes that fit the window; a Method is as it is, if it is causal."""
     if not isinstance(options.method, Method):
-        return METHODS[options.method].replace(
-            dt_min=min(FASTEST / 5, 1 / window), dt_max=FASTEST, softmax_length=window
-        )
+        method = METHODS[options.method].with_steps(min(FASTEST / 5, 1 / window), FASTEST)
+        return method.replace(softmax_length=window)
     if options.method.bidirectional:
         raise ValueError(
             "a forecaster reads on from a carried state, and a bidirectional method has none; use "

@@ -38,6 +38,7 @@ function codeOfStart({ choice, dt, rule, constraint }) {
   if (choice.imagScale !== 1 && start.pairs) options.push(`    imag_scale=${choice.imagScale},`);
   if (choice.randomImag && start.law) options.push("    random_imag=True,");
   if (choice.randomReal) options.push("    random_real=True,");
+  if (start.decayOnly) options.push('    dt_scales="decay",');
   options.push(
     `    dt_min=${dt},`,
     `    dt_max=${dt},`,
@@ -82,6 +83,10 @@ function codeOfMoves(moved, state, run, pairs) {
     "    for n, A in moved.items():",
     `        ssm.raw_decay[${set}, n] = inverse(torch.tensor(-A.real, dtype=torch.float64))`,
   ];
-  if (pairs) lines.push(`        ssm.frequency[${set}, n] = A.imag`);
+  const angles =
+    state.mode === "start"
+      ? STARTS[state.choice.init].decayOnly
+      : run.layers[state.layer].dt_scales === "decay";
+  if (pairs) lines.push(`        ssm.frequency[${set}, n] = A.imag${angles ? ` * ${state.dt}` : ""}`);
   return lines;
 }

@@ -124,12 +124,32 @@ const STARTS = {
     pairs: false,
     values: (n) => vectorOf(n.length, (k) => [-(n[k] + 1), 0]),
   },
+  dfout: {
+    title: "S4D-DFouT",
+    formula: "−½ + i (2πn/N)/dt: poles evenly on the circle, dt acts on the decay alone",
+    pairs: true,
+    decayOnly: true, // Im(A) is kept as an angle per sample
+    values: withFrequency((n, N) => (2 * Math.PI * n) / N),
+  },
+  ring: {
+    title: "LRU",
+    formula: "log λ, with λ uniform on the ring 0.9 ≤ |λ| < 0.999",
+    pairs: true,
+    values(n, N, random) {
+      const [low, high] = [0.9 ** 2, 0.999 ** 2];
+      const [radius, angle] = [random.uniform(n.length), random.uniform(n.length)];
+      return vectorOf(n.length, (k) => [
+        0.5 * Math.log(low + (high - low) * radius[k]),
+        Math.PI * angle[k],
+      ]);
+    },
+  },
 };
 
 // The system a module with one channel starts with; draws in the order of s4d_torch.SSM.
 // choice: init, N, imagScale, randomImag, randomReal, B (ones, hippo, hippo-half),
-// C (normal, ones), seed.
-function makeStart(choice) {
+// C (normal, ones), seed. A start that keeps angles per sample has frequencies for this dt.
+function makeStart(choice, dt) {
   const start = STARTS[choice.init];
   const { N } = choice;
   const modes = start.pairs ? N / 2 : N;
@@ -138,7 +158,8 @@ function makeStart(choice) {
   if (choice.randomImag && start.law) places = random.uniform(modes).map((x) => modes * x);
   const A = start.values(places, N, random);
   if (choice.randomReal) A.re = random.uniform(modes).map((x) => -x);
-  A.im = A.im.map((x) => (start.pairs ? choice.imagScale * x : x));
+  const faster = (start.pairs ? choice.imagScale : 1) / (start.decayOnly ? dt : 1);
+  A.im = A.im.map((x) => faster * x);
   const hippo = choice.init === "legs" && choice.B !== "ones" ? legs(N).B : null;
   const half = choice.B === "hippo-half" ? 0.5 : 1;
   const B = vectorOf(modes, (k) => [hippo ? half * hippo[k] : 1, 0]);
@@ -178,6 +199,12 @@ const CONSTRAINTS = {
     forward: (raw) => raw,
     inverse: (decay) => decay,
     stable: false,
+  },
+  best: {
+    formula: "Re A = −1 / (raw² + 0.5)",
+    forward: (raw) => 1 / (raw * raw + 0.5),
+    inverse: (decay) => -Math.sqrt(Math.max(1 / atLeast(decay) - 0.5, FLOOR)), // up to 2
+    stable: true,
   },
 };
 
@@ -236,6 +263,11 @@ const RULES = {
       const into = scale(dt, B);
       return { logA: z, now: mul(into, phi2(z)), next: mul(into, mul(mean, mean)) };
     },
+    undo: (bar, dt) => RULES.zoh.undo(bar, dt),
+  },
+  dirac: {
+    formula: "Ā = exp(dt A), B̄ = B: samples are events",
+    step: (A, B, dt) => ({ logA: scale(dt, A), now: B, next: null }),
     undo: (bar, dt) => RULES.zoh.undo(bar, dt),
   },
 };

@@ -36,7 +36,12 @@ function unmoved(state, run) {
   const inRun = state.mode === "run";
   const base = inRun
     ? channelOf(run, state.layer, state.channel, state.side)
-    : makeStart(state.choice);
+    : makeStart(state.choice, state.dt);
+  if (inRun && run.layers[state.layer].dt_scales === "decay") {
+    // another dt leaves the angles per sample
+    const ratio = run.layers[state.layer].dt[state.channel] / state.dt;
+    base.A.im = base.A.im.map((im) => ratio * im);
+  }
   const asTrained = inRun && state.constraint === run.layers[state.layer].constraint;
   if (!asTrained) {
     base.raw = base.A.re.map((re) => CONSTRAINTS[state.constraint].inverse(-re));

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from s4d_torch.data.task import TASKS
-from s4d_torch.nn.method import METHODS
+from s4d_torch.nn.method import METHODS, TABLE_1
 from s4d_torch.paper.recipes.benchmark_tables import ARENA
 
 HYPERPARAMETERS = {"sCIFAR": "scifar", "SC": "sc35", "BIDMC": "bidmc-hr", **ARENA}
@@ -28,7 +28,7 @@ def choices() -> ReferenceTable:
             *(name.upper(), method.structure, method.kernel, method.discretization),
             *(method.constraint, "yes" if method.train_B else "no", method.init),
         ]
-        for name, method in METHODS.items()
+        for name, method in ((name, METHODS[name]) for name in TABLE_1)
     ]
     return ReferenceTable("Parameterisation choices", "Table 1", header, rows)
 

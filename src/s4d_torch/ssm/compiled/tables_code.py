@@ -16,8 +16,8 @@ import numpy as np
 from s4d_torch.ssm.compiled.code_cache import cached_njit, part
 from s4d_torch.ssm.compiled.runtime import LANES as W
 from s4d_torch.ssm.compiled.tables import SEGMENT
-from s4d_torch.ssm.constraint import EXP, FLOOR, RELU, SOFTPLUS
-from s4d_torch.ssm.discretization import BILINEAR, FOH, ZOH
+from s4d_torch.ssm.constraint import BEST, BEST_OFFSET, EXP, FLOOR, RELU, SOFTPLUS
+from s4d_torch.ssm.discretization import BILINEAR, DIRAC, FOH, ZOH
 
 
 @part
@@ -28,6 +28,8 @@ def decay_of(constraint, raw):  # type: ignore[no-untyped-def]
         return max(raw, 0.0) + FLOOR
     if constraint == SOFTPLUS:
         return max(raw, 0.0) + math.log1p(math.exp(-abs(raw)))
+    if constraint == BEST:
+        return 1 / (raw * raw + BEST_OFFSET)
     return raw
 
 
@@ -39,6 +41,8 @@ def decay_slope(constraint, raw, decay):  # type: ignore[no-untyped-def]
         return 1.0 if raw > 0 else 0.0
     if constraint == SOFTPLUS:
         return 1 / (1 + math.exp(-raw))
+    if constraint == BEST:
+        return -2 * raw * decay * decay
     return 1.0
 
 
@@ -78,6 +82,8 @@ def discretize(rule, A, dt):  # type: ignore[no-untyped-def]
     z = dt * A
     size = math.exp(z.real)
     a = complex(size * math.cos(z.imag), size * math.sin(z.imag))
+    if rule == DIRAC:  # B enters as it is
+        return a, complex(1 / dt, 0.0), a / dt
     first, second, _, _ = phi(z, a)
     if rule == ZOH:
         return a, first, a * first
@@ -94,6 +100,8 @@ def pull_back(rule, A, dt, g_a, g_now, g_later):  # type: ignore[no-untyped-def]
     z = dt * A
     size = math.exp(z.real)
     a = complex(size * math.cos(z.imag), size * math.sin(z.imag))
+    if rule == DIRAC:
+        return a.conjugate() * (g_a + g_later / dt)
     first, _, slope1, slope2 = phi(z, a)
     if rule == ZOH:
         g = a.conjugate() * (g_a + first.conjugate() * g_later)
@@ -117,7 +125,8 @@ def store_mode(  # type: ignore[no-untyped-def]
     g_frequency[n] = dt * g_z.imag
     g_B[n, 0] = dt * g_bt.real
     g_B[n, 1] = dt * g_bt.imag
-    return (B.conjugate() * g_bt).real + (A.conjugate() * g_z).real
+    of_A = (A.conjugate() * g_z).real
+    return of_A if rule == DIRAC else of_A + (B.conjugate() * g_bt).real
 
 
 @part

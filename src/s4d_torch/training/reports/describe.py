@@ -13,6 +13,7 @@ from s4d_torch.nn.ssm import SSM
 from s4d_torch.training.config import Config
 
 INITIALIZATIONS = {"legs": "LegS", "inv": "Inv", "lin": "Lin", "fout": "FouT", "legt": "LegT"}
+INITIALIZATIONS["dfout"] = "DFouT"
 
 
 def plural(number: int, unit: str, units: str | None = None) -> str:
@@ -21,13 +22,13 @@ def plural(number: int, unit: str, units: str | None = None) -> str:
 
 
 def method_name(method: Method) -> str:
-    """The paper's name of a method: ``S4D-LegS``, ``S4-LegS``, ``DSS``."""
+    """The published name of a method: ``S4D-LegS``, ``S4-LegS``, ``DSS``, ``LRU``."""
     start = INITIALIZATIONS.get(method.init, method.init)
     if method.structure == "dplr":
         return f"S4-{start}"
     if method.kernel == "softmax":
         return "DSS" if method.init == "legs" else f"DSS-{start}"
-    return f"S4D-{start}"
+    return "LRU" if method.init == "ring" and not method.has_steps else f"S4D-{start}"
 
 
 def describe_method(method: Method) -> str:
