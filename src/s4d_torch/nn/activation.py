@@ -58,21 +58,15 @@ def _onnx_gelu(g: Any, x: str) -> str:
 
 
 ACTIVATIONS: EntryRegistry[Activation] = EntryRegistry("activation", Activation.of)
-ACTIVATIONS.register(
-    "gelu", Activation(nn.GELU, GELU, _onnx_gelu, "x * normal(x)")
-)
+ACTIVATIONS.register("gelu", Activation(nn.GELU, GELU, _onnx_gelu, "x * normal(x)"))
 ACTIVATIONS.register(
     "relu", Activation(nn.ReLU, RELU, lambda g, x: g.op("Relu", x), "x < 0.0f ? 0.0f : x")
 )
 ACTIVATIONS.register(
     "silu",
-    Activation(
-        nn.SiLU, SILU, lambda g, x: g.op("Mul", x, g.op("Sigmoid", x)), "x * sigmoid(x)"
-    ),
+    Activation(nn.SiLU, SILU, lambda g, x: g.op("Mul", x, g.op("Sigmoid", x)), "x * sigmoid(x)"),
 )
-ACTIVATIONS.register(
-    "tanh", Activation(nn.Tanh, TANH, lambda g, x: g.op("Tanh", x), "tanhf(x)")
-)
+ACTIVATIONS.register("tanh", Activation(nn.Tanh, TANH, lambda g, x: g.op("Tanh", x), "tanhf(x)"))
 ACTIVATIONS.register("none", Activation(nn.Identity, NONE, lambda g, x: x, "x"))
 
 
@@ -104,8 +98,6 @@ def _onnx_glu(g: Any, x: str) -> str:
 
 
 MIXINGS: EntryRegistry[Mixing] = EntryRegistry("mixing", Mixing.of)
-MIXINGS.register(
-    "glu", Mixing(2, nn.GLU, 2, _onnx_glu, "v[h] * sigmoid(v[h + S4D_WIDTH])")
-)
+MIXINGS.register("glu", Mixing(2, nn.GLU, 2, _onnx_glu, "v[h] * sigmoid(v[h + S4D_WIDTH])"))
 MIXINGS.register("linear", Mixing(1, compiled=1, onnx=lambda g, x: x, c="v[h]"))
 MIXINGS.register("none", Mixing(0, compiled=0, onnx=lambda g, x: x, c="v[h]"))

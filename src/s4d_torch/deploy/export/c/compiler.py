@@ -60,7 +60,7 @@ def build(
     sources: Sequence[Path], program: Path, compiler: Sequence[str], flags: Sequence[str] = STRICT
 ) -> Path:
     """Compile and link with the mathematical library; returns ``program``."""
-    _run([*compiler, *flags, *map(str, sources), "-o", str(program), "-lm"])
+    run([*compiler, *flags, *map(str, sources), "-o", str(program), "-lm"])
     return program
 
 
@@ -77,7 +77,7 @@ def build_driver(
 def answers(program: Path, blocks: Sequence[Tensor], outputs: int) -> Tensor:
     """u, each (samples, numbers of a sample) -> y (all samples, outputs); no samples is a reset."""
     given = b"".join(_block(u) for u in blocks)
-    y = np.frombuffer(_run([str(program)], given), dtype=np.float32)
+    y = np.frombuffer(run([str(program)], given), dtype=np.float32)
     return torch.from_numpy(y.copy()).unflatten(0, (-1, outputs))
 
 
@@ -86,11 +86,13 @@ def _block(u: Tensor) -> bytes:
     return np.uint32(len(u)).tobytes() + numbers.numpy().tobytes()
 
 
-def _run(command: Sequence[str], given: bytes = b"") -> bytes:
+def run(command: Sequence[str], given: bytes = b"") -> bytes:
     try:
         ran = subprocess.run(command, input=given, capture_output=True, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{command[0]} could not be run: {error}; nothing was written") from error
+        raise CompilerError(
+            f"{command[0]} could not be run: {error}; nothing was written"
+        ) from error
     if ran.returncode != 0:
         said = ran.stderr.decode(errors="replace").strip()[:2000]
         raise CompilerError(

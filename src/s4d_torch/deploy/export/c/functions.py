@@ -230,7 +230,8 @@ SYSTEMS = {"pairs": COMPLEX_SYSTEM, "real": REAL_SYSTEM, "low rank": LOW_RANK_SY
 
 LAYER = Template("""\
 /* One residual block: x <- x + mix(activate(system(x))), $where. */
-static void apply_layer(const struct layer *p, $state, float *x)
+static void apply_layer(const struct layer *p, $state,
+                        float *x)
 {
     float v[S4D_MIXED], inner[S4D_WIDTH];
     int h;
@@ -249,8 +250,7 @@ READ = Template("""\
 /* One sample of one sequence: x is what the decoder reads of it. */
 static void read_sample($kind *s, $input, float *x)
 {
-    int $counters;
-$encode\
+$variables$encode\
     for (l = 0; l < S4D_LAYERS; l++)
         apply_layer(&layers[l], $passed, x);
 $last_norm$pool\
@@ -259,9 +259,10 @@ $last_norm$pool\
 
 MEAN = """\
     s->samples += 1.0;
+    part = 1.0 / s->samples;
     for (h = 0; h < S4D_WIDTH; h++) { /* in double: a sum of millions keeps its digits */
         s->total[h] += x[h];
-        x[h] = (float)(s->total[h] / s->samples);
+        x[h] = (float)(s->total[h] * part);
     }
 """
 
@@ -305,7 +306,7 @@ void s4d_reset(s4d_state *state)
 
 int s4d_push(s4d_state *state, const s4d_input *u, size_t samples, float *y)
 {
-    float x[$towers * S4D_WIDTH];
+    float x[$width];
     size_t t;
     for (t = 0; t < samples * S4D_SAMPLE; t++)
         if ($wrong)
@@ -391,19 +392,17 @@ def _read(plan: ModelPlan, norm: NormKind) -> str:
     if plan.tokens:
         encode = "    memcpy(x, encoder_rows[token], sizeof encoder_rows[token]);\n"
     else:
-        encode = (
-            "    affine(&encoder_weight[0][0], encoder_bias, u, S4D_INPUTS, S4D_WIDTH, x);\n"
-        )
+        encode = "    affine(&encoder_weight[0][0], encoder_bias, u, S4D_INPUTS, S4D_WIDTH, x);\n"
     parts = ("re", "im") if plan.blocks[0].past.kind != "real" else ("re",)
-    last = plan.prenorm and norm != NormKind.NONE
+    last, mean = plan.prenorm and norm != NormKind.NONE, plan.pooling == "mean"
     return READ.substitute(
         kind=kind,
         input="s4d_input token" if plan.tokens else "const float *u",
-        counters="l, h" if plan.pooling == "mean" else "l",
+        variables="    double part;\n    int l, h;\n" if mean else "    int l;\n",
         encode=encode,
         passed=", ".join(f"s->{part}[l]" for part in parts),
         last_norm="    normalize(x, last_norm_scale, last_norm_shift, x);\n" if last else "",
-        pool=MEAN if plan.pooling == "mean" else "",
+        pool=MEAN if mean else "",
     )
 
 
@@ -417,5 +416,6 @@ def _calls(plan: ModelPlan) -> str:
             f"        read_sample(&state->sequence[0], {first}, x);\n"
             f"        read_sample(&state->sequence[1], {second}, x + S4D_WIDTH);\n"
         )
+    width = "S4D_WIDTH" if plan.towers == 1 else "2 * S4D_WIDTH"
     wrong = "u[t] < 0 || u[t] >= S4D_TOKENS" if plan.tokens else "!isfinite(u[t])"
-    return CALLS.substitute(towers=plan.towers, read=read, wrong=wrong)
+    return CALLS.substitute(width=width, read=read, wrong=wrong)

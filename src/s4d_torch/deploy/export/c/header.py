@@ -157,7 +157,10 @@ def _state(plan: ModelPlan) -> str:
         fields += ["double total[S4D_WIDTH];", "double samples;"]
     inside = "".join(f"    {field}\n" for field in fields)
     if plan.towers == 1:
-        return f"/* All that is carried from one sample to the next. */\ntypedef struct {{\n{inside}}} s4d_state;\n"
+        return (
+            "/* All that is carried from one sample to the next. */\n"
+            f"typedef struct {{\n{inside}}} s4d_state;\n"
+        )
     return (
         f"typedef struct {{\n{inside}}} s4d_sequence;\n\n"
         "/* All that is carried from one sample to the next, of two sequences. */\n"
