@@ -87,15 +87,14 @@ def _block(u: Tensor) -> bytes:
 
 
 def run(command: Sequence[str], given: bytes = b"") -> bytes:
+    """What a command writes; an error with what it says if it fails."""
+    name = Path(command[0]).name
     try:
         ran = subprocess.run(command, input=given, capture_output=True, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(
-            f"{command[0]} could not be run: {error}; nothing was written"
-        ) from error
+        raise CompilerError(f"{name} could not be run: {error}; nothing was written") from error
     if ran.returncode != 0:
-        said = ran.stderr.decode(errors="replace").strip()[:2000]
-        raise CompilerError(
-            f"{shlex.join(command)} failed with {ran.returncode}: {said}; nothing was written"
-        )
+        lines = (ran.stderr or ran.stdout).decode(errors="replace").strip().splitlines()
+        said = next((line for line in lines if "error" in line.lower()), "".join(lines[:1]))
+        raise CompilerError(f"{name} failed with {ran.returncode}: {said}; nothing was written")
     return ran.stdout

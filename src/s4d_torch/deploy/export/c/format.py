@@ -19,8 +19,8 @@ from s4d_torch.nn.plan import ModelPlan, lacking
 
 HEADER, SOURCE = "s4d.h", "s4d.c"
 ANSWERS, BLOCK = 6, 8  # of the test vector: answers, and samples before each of them
-BLOCKS = (1, 1, 1, 7, 64, 1, 181)  # samples of each push in a check
-AGAIN = 50  # samples after a reset
+BLOCKS = (1, 1, 1, 7, 64, 1, 85)  # samples of each push in a check
+AGAIN = 40  # samples after a reset
 NO_COMPILER = "there is no C compiler here (cc, gcc, clang, or what CC names)"
 
 EXAMPLE = """\

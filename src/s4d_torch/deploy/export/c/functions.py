@@ -76,8 +76,7 @@ static float sum(const float *x)
         c += x[h + 2];
         d += x[h + 3];
     }
-    for (; h < S4D_WIDTH; h++)
-        a += x[h];
+$rest\
     return (a + b) + (c + d);
 }
 
@@ -325,7 +324,8 @@ def functions(plan: ModelPlan) -> Iterator[str]:
     """Each function after those that it calls."""
     norm = _norm_kind(plan)
     if norm != NormKind.NONE:
-        yield NORMS[norm].substitute(eps=f"{_eps(plan):.9g}")
+        rest = "    for (; h < S4D_WIDTH; h++)\n        a += x[h];\n" if plan.d_model % 4 else ""
+        yield NORMS[norm].substitute(eps=f"{_eps(plan):.9g}", rest=rest)
     yield from _helpers(plan)
     yield ACTIVATION.substitute(expression=plan.activation.c)
     yield AFFINE
