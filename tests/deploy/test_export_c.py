@@ -283,6 +283,22 @@ def test_an_export_with_its_card(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@torch.no_grad()
+def test_the_program_of_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```c\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    model = SequenceModel(1, 3, 8, 1, d_state=4, generator=Generator().manual_seed(0)).eval()
+    folder = write(job_of(model), tmp_path / "out")
+    (folder / "use.c").write_text(program)
+    files = [folder / "use.c", folder / "s4d.c"]
+    use = compiler.build(files, folder / "use", COMPILER or [], compiler.STRICT)
+    u = torch.randn(30, generator=Generator().manual_seed(1))
+    shown = compiler.run([str(use)], " ".join(map(str, u.tolist())).encode())
+    answers = torch.tensor([float(word) for word in shown.split()])
+    torch.testing.assert_close(answers, model(u[None, :, None])[0][0], rtol=0, atol=2e-5)
+
+
+@needs_compiler
 def test_a_regression_has_its_unit(tmp_path: Path) -> None:
     known = Signature("regression", 5, 3, 90, target_shift=60.0, target_scale=1e-20)
     export_model(make({}), tmp_path / "out", to="c", signature=known)

@@ -94,30 +94,18 @@ def export_model(
     precision = _precision(kind, to, state)
     versions = kind.require()
     _check_target(target)
-    exact = check.reference(model)
-    shown = exact if quantize is None else quantized(exact, quantize)
-    if quantize is not None and quantize not in kind.quantizations:
-        raise ValueError(
-            f"{to} has no {quantize}; use {' or '.join(kind.quantizations)}; nothing was written"
-        )
-    exact_plan = make_plan(exact, rate)
-    kind.check(exact_plan)
-    plan = exact_plan if quantize is None else quantized_plan(exact_plan, quantize)
     signature = dataset.signature if signature is None and dataset is not None else signature
-    job = Job(plan, shown, rate, precision, signature)
+    exact = check.reference(model)
+    whole = Job(make_plan(exact, rate), exact, rate, precision, signature)
+    kind.check(whole.plan)
+    job = whole if quantize is None else _quantized(kind, to, whole, quantize)
     with folder_in_place_of(target, prefix=".export-") as place:
         kind.write(job, place, report)
         allowed = kind.tolerance if tolerance is None else tolerance
         facts = {
-            "format": "s4d_torch.export",
-            "format_version": FORMAT_VERSION,
-            "to": to,
-            **kind.describe(job, place),
-            "rate": rate,
-            "needs": kind.needs,
+            **_facts(kind, to, job, place),
             "versions": {"s4d_torch": __version__, "torch": torch.__version__, **versions},
             "config": model.config,
-            "data": None if signature is None else asdict(signature),
             "quantized": None,
             "checked": _judged(kind.compare(job, place, report), allowed, _remedy(kind, job)),
         }
@@ -125,13 +113,36 @@ def export_model(
             report(f"measuring what {quantize} changes")
             facts["quantized"] = {
                 "to": quantize,
-                "bytes_before": _sizes(kind, replace(job, plan=exact_plan, model=exact), place),
-                "output_change": check.output_change(exact, shown, plan, rate),
-                "scores": None if dataset is None else _scores(exact, shown, dataset, rate),
+                "bytes_before": _sizes(kind, whole, place),
+                "output_change": check.output_change(exact, job.model, job.plan, rate),
+                "scores": None if dataset is None else _scores(exact, job.model, dataset, rate),
             }
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         (place / CARD).write_text(visible(card(facts, kind.example)), encoding="utf-8")
     return Exported(target, facts)
+
+
+def _quantized(kind: ExportFormat, to: str, job: Job, quantize: str) -> Job:
+    """The same with its mixing matrices in fewer bits."""
+    model = quantized(job.model, quantize)
+    if quantize not in kind.quantizations:
+        raise ValueError(
+            f"{to} has no {quantize}; use {' or '.join(kind.quantizations)}; nothing was written"
+        )
+    return replace(job, plan=quantized_plan(job.plan, quantize), model=model)
+
+
+def _facts(kind: ExportFormat, to: str, job: Job, place: Path) -> dict[str, Any]:
+    """What the files are, and what is known of the data."""
+    return {
+        "format": "s4d_torch.export",
+        "format_version": FORMAT_VERSION,
+        "to": to,
+        **kind.describe(job, place),
+        "rate": job.rate,
+        "needs": kind.needs,
+        "data": None if job.signature is None else asdict(job.signature),
+    }
 
 
 def _precision(kind: ExportFormat, to: str, state: str | None) -> torch.dtype:
