@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -32,6 +33,8 @@ from s4d_torch.ssm.discretization import DISCRETIZATIONS
 COMPILER = compiler.find_compiler()
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang)")
 SANITIZED = (*compiler.STRICT, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+WARNINGS = ("-Wshadow", "-Wconversion", "-Wdouble-promotion", "-Wmissing-prototypes", "-Wcast-qual")
 
 # every entry of the registries once, and what a plan has besides
 MODELS: dict[str, dict[str, Any]] = {
@@ -137,15 +140,15 @@ def test_under_the_sanitizers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
-@pytest.mark.parametrize("flags", [("-O0",), ("-O3",)])
-def test_the_self_test_with_both_compilers(cc: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["norm layer", "method s4"])
+def test_the_self_test_and_warnings_of_both_compilers(cc: str, name: str, tmp_path: Path) -> None:
     if shutil.which(cc) is None:
         pytest.skip(f"there is no {cc}")
-    job = job_of(make({}))
-    folder = write(job, tmp_path / "out")
-    every = (*compiler.STRICT, *flags, "-DS4D_SELF_TEST")
-    program = compiler.build([folder / "s4d.c"], folder / "test", [cc], every)
-    assert b"self-test passed" in compiler.run([str(program)])
+    for state, level in ((torch.float32, "-O0"), (torch.float64, "-O3")):
+        folder = write(job_of(make(MODELS[name]), state), tmp_path / level)
+        flags = (*compiler.STRICT, *WARNINGS, level, "-DS4D_SELF_TEST")
+        program = compiler.build([folder / "s4d.c"], folder / "test", [cc], flags)
+        assert b"self-test passed" in compiler.run([str(program)])
 
 
 @needs_compiler
@@ -174,6 +177,46 @@ def test_32_bits_in_an_emulator(tmp_path: Path) -> None:
         flags = (*compiler.STRICT, "-static", "-DS4D_SELF_TEST")
         program = compiler.build([folder / "s4d.c"], folder / "test", [cc], flags)
         assert b"self-test passed" in compiler.run([emulator, str(program)])
+
+
+NODE = """
+const fs = require("fs");
+const [file, state_bytes, outputs, numbers] = process.argv.slice(2);
+WebAssembly.instantiate(fs.readFileSync(file), {}).then(({ instance }) => {
+  const { memory, s4d_init, s4d_push, __heap_base } = instance.exports;
+  const samples = new Float32Array(JSON.parse(numbers));
+  const state = __heap_base.value;  // from here on memory is free
+  const u = state + Math.ceil(state_bytes / 8) * 8, y = u + 4 * samples.length;
+  new Float32Array(memory.buffer, u, samples.length).set(samples);
+  s4d_init(state);
+  const read = s4d_push(state, u, samples.length, y);
+  const answers = new Float32Array(memory.buffer, y, samples.length * outputs);
+  console.log(JSON.stringify([read, ...answers]));
+});
+"""
+
+
+@torch.no_grad()
+def test_webassembly_in_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file without imports: any page or program that runs WebAssembly can use it."""
+    if shutil.which("emcc") is None or shutil.which("node") is None:
+        pytest.skip("there is no emcc (emscripten), or no node")
+    if "NODE_PATH" not in os.environ:  # where Debian's emscripten looks for its parts
+        monkeypatch.setenv("NODE_PATH", "/usr/share/nodejs")
+    model = SequenceModel(1, 3, 8, 2, d_state=4, generator=Generator().manual_seed(0)).eval()
+    job = job_of(model)
+    folder = write(job, tmp_path / "out")
+    exports = "-sEXPORTED_FUNCTIONS=_s4d_init,_s4d_push,_s4d_reset"
+    flags = ("-std=c99", "-O3", "-msimd128", "--no-entry", exports, "-Wl,--export=__heap_base")
+    wasm = compiler.build([folder / "s4d.c"], folder / "s4d.wasm", ["emcc"], flags)
+    (folder / "run.js").write_text(NODE)
+    u = format.samples(job, 100, seed=3)
+    size = CFormat().describe(job, folder)["step"]["state_bytes"]
+    given = [str(wasm), str(size), "3", json.dumps(u.flatten().tolist())]
+    read, *answers = json.loads(compiler.run(["node", str(folder / "run.js"), *given]))
+    assert read == 0
+    wanted = format.steps(job, u)
+    torch.testing.assert_close(torch.tensor(answers).unflatten(0, (-1, 3)), wanted)
 
 
 @needs_compiler

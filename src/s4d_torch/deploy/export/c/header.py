@@ -118,6 +118,8 @@ def _meaning(job: Job) -> str:
         lines.append("A prediction is y[i] * S4D_TARGET_SCALE + S4D_TARGET_SHIFT.")
     elif known is not None:
         lines.append("They are logits: the largest is the likeliest.")
+    if known is not None and known.kind == "generation" and plan.d_input > plan.d_output:
+        lines.append(f"Token {plan.d_input - 1} stands for the beginning and is read first.")
     return " ".join(lines)
 
 

@@ -156,12 +156,12 @@ static void state_space(const struct layer *p, s4d_real (*restrict re)[S4D_WIDTH
     s4d_real sum[S4D_WIDTH];
     int m, h;
     for (h = 0; h < S4D_WIDTH; h++)
-        sum[h] = p->d[h] * u[h];
+        sum[h] = p->d[h] * (s4d_real)u[h];
     for (m = 0; m < S4D_MODES; m++)
         for (h = 0; h < S4D_WIDTH; h++) {
             const s4d_real r = re[m][h], i = im[m][h];
             sum[h] += p->c_re[m][h] * r + p->c_im[m][h] * i;
-            re[m][h] = p->a_re[m][h] * r - p->a_im[m][h] * i + u[h];
+            re[m][h] = p->a_re[m][h] * r - p->a_im[m][h] * i + (s4d_real)u[h];
             im[m][h] = p->a_re[m][h] * i + p->a_im[m][h] * r;
         }
     for (h = 0; h < S4D_WIDTH; h++)
@@ -177,11 +177,11 @@ static void state_space(const struct layer *p, s4d_real (*restrict re)[S4D_WIDTH
     s4d_real sum[S4D_WIDTH];
     int m, h;
     for (h = 0; h < S4D_WIDTH; h++)
-        sum[h] = p->d[h] * u[h];
+        sum[h] = p->d[h] * (s4d_real)u[h];
     for (m = 0; m < S4D_MODES; m++)
         for (h = 0; h < S4D_WIDTH; h++) {
             sum[h] += p->c_re[m][h] * re[m][h];
-            re[m][h] = p->a_re[m][h] * re[m][h] + u[h];
+            re[m][h] = p->a_re[m][h] * re[m][h] + (s4d_real)u[h];
         }
     for (h = 0; h < S4D_WIDTH; h++)
         y[h] = (float)sum[h];
@@ -197,7 +197,7 @@ static void state_space(const struct layer *p, s4d_real (*restrict re)[S4D_WIDTH
     s4d_real sum[S4D_WIDTH], seen[S4D_RANK][S4D_WIDTH];
     int k, m, h;
     for (h = 0; h < S4D_WIDTH; h++)
-        sum[h] = p->d[h] * u[h];
+        sum[h] = p->d[h] * (s4d_real)u[h];
     for (k = 0; k < S4D_RANK; k++) {
         for (h = 0; h < S4D_WIDTH; h++)
             seen[k][h] = 0;
@@ -209,7 +209,7 @@ static void state_space(const struct layer *p, s4d_real (*restrict re)[S4D_WIDTH
         for (h = 0; h < S4D_WIDTH; h++) {
             const s4d_real r = re[m][h], i = im[m][h];
             sum[h] += p->c_re[m][h] * r + p->c_im[m][h] * i;
-            re[m][h] = p->a_re[m][h] * r - p->a_im[m][h] * i + u[h];
+            re[m][h] = p->a_re[m][h] * r - p->a_im[m][h] * i + (s4d_real)u[h];
             im[m][h] = p->a_re[m][h] * i + p->a_im[m][h] * r;
         }
         for (k = 0; k < S4D_RANK; k++)
@@ -258,7 +258,7 @@ MEAN = """\
     s->samples += 1.0;
     part = 1.0 / s->samples;
     for (h = 0; h < S4D_WIDTH; h++) { /* in double: a sum of millions keeps its digits */
-        s->total[h] += x[h];
+        s->total[h] += (double)x[h];
         x[h] = (float)(s->total[h] * part);
     }
 """
