@@ -1,5 +1,6 @@
 """The functions of the C source: which of the templates a plan needs, and what is filled in."""
 
+import re
 from collections.abc import Iterator
 
 from s4d_torch.deploy.export.c.templates import (
@@ -10,6 +11,7 @@ from s4d_torch.deploy.export.c.templates import (
     DECODE,
     DECODE_PAIR,
     HELPERS,
+    IS_FINITE,
     LAYER,
     MEAN,
     MIXING_INT8,
@@ -17,6 +19,7 @@ from s4d_torch.deploy.export.c.templates import (
     READ,
     SYSTEMS,
 )
+from s4d_torch.deploy.export.c.text import number
 from s4d_torch.nn.norm import NormKind
 from s4d_torch.nn.plan import ModelPlan
 
@@ -26,7 +29,7 @@ def functions(plan: ModelPlan) -> Iterator[str]:
     norm = _norm_kind(plan)
     if norm != NormKind.NONE:
         rest = "    for (; h < S4D_WIDTH; h++)\n        a += x[h];\n" if plan.d_model % 4 else ""
-        yield NORMS[norm].substitute(eps=f"{_eps(plan):.9g}", rest=rest)
+        yield NORMS[norm].substitute(eps=number(_eps(plan)), rest=rest)
     yield from _helpers(plan)
     yield ACTIVATION.substitute(expression=plan.activation.c)
     yield AFFINE
@@ -36,13 +39,14 @@ def functions(plan: ModelPlan) -> Iterator[str]:
     yield _layer(plan, norm)
     yield _read(plan, norm)
     yield DECODE if plan.towers == 1 else DECODE_PAIR
+    yield IS_FINITE
     yield _calls(plan)
 
 
 def _helpers(plan: ModelPlan) -> list[str]:
     """What the expressions of the plan call; an unused function would be a warning."""
     expressions = f"{plan.activation.c} {plan.mixing.c}"
-    found = [code for name, code in HELPERS.items() if f"{name}(" in expressions]
+    found = [code for name, code in HELPERS.items() if re.search(rf"\b{name}\(", expressions)]
     return [DECAY, *found] if found else []
 
 
@@ -118,5 +122,5 @@ def _calls(plan: ModelPlan) -> str:
             f"        read_sample(&state->sequence[1], {second}, x + S4D_WIDTH);\n"
         )
     width = "S4D_WIDTH" if plan.towers == 1 else "2 * S4D_WIDTH"
-    wrong = "u[t] < 0 || u[t] >= S4D_TOKENS" if plan.tokens else "!isfinite(u[t])"
+    wrong = "u[t] < 0 || u[t] >= S4D_TOKENS" if plan.tokens else "!is_finite(u[t])"
     return CALLS.substitute(width=width, read=read, wrong=wrong)

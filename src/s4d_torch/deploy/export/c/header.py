@@ -3,7 +3,7 @@
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.deploy.export.c.tables import Tables
-from s4d_torch.deploy.export.c.text import C_TYPES, comment
+from s4d_torch.deploy.export.c.text import C_TYPES, comment, number
 from s4d_torch.deploy.export.job import Job
 from s4d_torch.nn.plan import ModelPlan
 
@@ -90,7 +90,7 @@ Memory: {tables.bytes} bytes of constants, {state_bytes(job)} for each state, ab
 {_meaning(job)}
 
 For an audio thread: after long silence a state may hold subnormal numbers, which some processors \
-compute slowly; set them to flush to zero. It has to be compiled without -ffast-math.
+compute slowly; set them to flush to zero.
 """
 
 
@@ -178,8 +178,8 @@ def _data(known: Signature | None) -> list[str]:
     if normalized(known):
         lines.append("extern const float s4d_input_shift[S4D_INPUTS], s4d_input_scale[S4D_INPUTS];")
     if known.kind == "regression":
-        lines.append(f"#define S4D_TARGET_SHIFT {known.target_shift!r}")
-        lines.append(f"#define S4D_TARGET_SCALE {known.target_scale!r}")
+        lines.append(f"#define S4D_TARGET_SHIFT ({number(known.target_shift)})")
+        lines.append(f"#define S4D_TARGET_SCALE ({number(known.target_scale)})")
     if known.classes:
         lines.append("extern const char *const s4d_classes[S4D_OUTPUTS];")
     return ["\n".join(lines) + "\n"] if lines else []

@@ -22,16 +22,17 @@ static float at_most(float x, float limit)
 
 /*
  * e^-x for x >= 0, to about the last bit. Without a branch, so that compilers compute several at a
- * time, as they do not with the library's: -x = n log 2 + r, and adding 1.5 2^23 rounds to n.
+ * time, as they do not with the library's: -x = n log 2 + r, and adding 1.5 2^23 leaves n in the
+ * last bits.
  */
 static float decay(float x)
 {
     const float c = at_most(x, 87.0f), shifted = 12582912.0f - c * 1.44269504f;
-    const float n = shifted - 12582912.0f;
-    const float r = (-c - n * 0.693359375f) + n * 2.12194440e-4f;
+    float power, n, r;
     uint32_t bits;
-    float power;
     memcpy(&bits, &shifted, sizeof bits);
+    n = (float)((int32_t)bits - 0x4b400000);
+    r = (-c - n * 0.693359375f) + n * 2.12194440e-4f;
     bits = (bits + 127u) << 23; /* 2^n */
     memcpy(&power, &bits, sizeof power);
     return power * (1.0f + r * (1.0f + r * (0.5f + r * (1.66666667e-1f + r * (4.16666667e-2f
@@ -88,7 +89,7 @@ static void normalize(const float *x, const float *scale, const float *shift, fl
         centred[h] = x[h] - mean;
         squares[h] = centred[h] * centred[h];
     }
-    factor = 1.0f / sqrtf(sum(squares) / (float)S4D_WIDTH + ${eps}f);
+    factor = 1.0f / sqrtf(sum(squares) / (float)S4D_WIDTH + $eps);
     for (h = 0; h < S4D_WIDTH; h++)
         y[h] = centred[h] * factor * scale[h] + shift[h];
 }
@@ -287,6 +288,16 @@ static void decode(const float *x, float *y)
     for (h = 0; h < S4D_WIDTH; h++)
         inner[h] = activate(inner[h]);
     affine(&decoder_weight[0][0], decoder_bias, inner, S4D_WIDTH, S4D_OUTPUTS, y);
+}
+"""
+
+IS_FINITE = """\
+/* By its bits: -ffast-math would leave the library's test out. */
+static int is_finite(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits & 0x7f800000u) != 0x7f800000u;
 }
 """
 

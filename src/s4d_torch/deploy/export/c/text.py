@@ -25,6 +25,11 @@ def array(name: str, values: Tensor, size: str, kind: str | None = None) -> str:
     return f"static const {kind or C_TYPES[values.dtype]} {name}{size} = {initializer(values)};\n"
 
 
+def number(value: float) -> str:
+    """One number as a float of C."""
+    return _numbers(torch.tensor([value], dtype=torch.float32))[0]
+
+
 def _numbers(values: Tensor) -> list[str]:
     """Shortest decimals that are read back as the same numbers; one axis."""
     if not values.is_floating_point():
