@@ -39,7 +39,8 @@ def functions(plan: ModelPlan) -> Iterator[str]:
     yield _layer(plan, norm)
     yield _read(plan, norm)
     yield DECODE if plan.towers == 1 else DECODE_PAIR
-    yield IS_FINITE
+    if not plan.tokens:
+        yield IS_FINITE
     yield _calls(plan)
 
 

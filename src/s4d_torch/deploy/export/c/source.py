@@ -10,6 +10,7 @@ from s4d_torch.data.dataset import Signature
 from s4d_torch.deploy.export.c.functions import functions
 from s4d_torch.deploy.export.c.header import normalized
 from s4d_torch.deploy.export.c.tables import Tables
+from s4d_torch.deploy.export.c.templates import IS_FINITE
 from s4d_torch.deploy.export.c.text import C_TYPES, array, comment, initializer, string
 from s4d_torch.deploy.export.job import Job
 
@@ -91,7 +92,7 @@ def source(job: Job, tables: Tables, vector: Vector) -> str:
         *_data(job.signature),
         comment("---- functions " + "-" * 70),
         *functions(job.plan),
-        _self_test(vector),
+        _self_test(vector, IS_FINITE + "\n" if job.plan.tokens else ""),
     ]
     return "\n".join(parts)
 
@@ -129,11 +130,15 @@ def _data(known: Signature | None) -> list[str]:
     return parts
 
 
-def _self_test(vector: Vector) -> str:
+def _self_test(vector: Vector, needed: str) -> str:
+    """``needed`` is a function that all else does without."""
     answers, block = vector.y.shape[0], vector.u.shape[1]
     u = vector.u.flatten()
     samples = array("test_u", u, "[TEST_ANSWERS * TEST_BLOCK * S4D_SAMPLE]", "s4d_input")
     wanted = array("test_y", vector.y, "[TEST_ANSWERS][S4D_OUTPUTS]")
     return SELF_TEST.format(
-        answers=answers, block=block, vector=f"{samples}\n{wanted}", tolerance=TEST_TOLERANCE
+        answers=answers,
+        block=block,
+        vector=f"{needed}{samples}\n{wanted}",
+        tolerance=TEST_TOLERANCE,
     )
