@@ -1,14 +1,15 @@
-"""Exports to C: time per sample, memory, and what a state in float32 costs over a million samples.
+"""Exports: time per sample and memory, and in C what a state in float32 costs over a long stream.
 
-Prints the tables of docs/export.md. It needs a C compiler; sizes for a microcontroller are there
-where arm-none-eabi-gcc is.
+Prints the tables of docs/export.md. It needs a C compiler and the extra onnx; sizes for a
+microcontroller are there where arm-none-eabi-gcc is.
 """
 
+import math
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from torch import Generator
 
 from s4d_torch import SequenceModel
 from s4d_torch.deploy import Exported, export_model
+from s4d_torch.deploy.export import FORMATS
 from s4d_torch.deploy.export.c import compiler
 
 FLAGS = ("-O2", "-O3", "-O3 -march=native")
@@ -67,6 +69,17 @@ def model_of(layers: int, width: int, size: int, pooling: str = "mean") -> Seque
     ).eval()
 
 
+def best_seconds(call: Callable[[], object], calls: int = 100) -> float:
+    """Of processor time for one call, the best of 20 rounds."""
+    best = float("inf")
+    for _ in range(20):
+        start = time.process_time()
+        for _ in range(calls):
+            call()
+        best = min(best, (time.process_time() - start) / calls)
+    return best
+
+
 def push_seconds(folder: Path, command: list[str], flags: str) -> float:
     """Of processor time for one sample, the best of 40 rounds."""
     (folder / "timer.c").write_text(TIMER)
@@ -77,13 +90,38 @@ def push_seconds(folder: Path, command: list[str], flags: str) -> float:
 
 def compiled_seconds(model: SequenceModel) -> float:
     """The same of ``compile_step``, called from Python."""
-    stream, u, best = model.compile_step(), torch.zeros(1, 1), float("inf")
-    for _ in range(40):
-        start = time.process_time()
-        for _ in range(500):
-            stream.push(u)
-        best = min(best, (time.process_time() - start) / 500)
-    return best
+    stream, u = model.compile_step(), torch.zeros(1, 1)
+    return best_seconds(lambda: stream.push(u), calls=500)
+
+
+def step_seconds(done: Exported, command: list[str]) -> float:
+    """One sample through the step of any export, from the language that it is called in."""
+    step, path = done.facts["step"], done.step
+    assert path is not None
+    if done.facts["to"] == "c":
+        return push_seconds(done.folder, command, "-O3 -march=native")
+    shapes = [(1, *part["shape"][1:]) for part in step["inputs"][1:]]
+    state = tuple(torch.zeros(shape, dtype=torch.float64) for shape in shapes)
+    call = FORMATS[done.facts["to"]].load_step(path)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        return best_seconds(lambda: call(torch.zeros(1, 1), state))
+
+
+def targets(work: Path, command: list[str]) -> Iterator[str]:
+    """All formats side by side."""
+    names = [" x ".join(map(str, size)) for size in (SIZES[0], SIZES[-1])]
+    yield "| to | " + " | ".join(f"{name}: bytes | state | us" for name in names) + " |"
+    yield "|---" * 7 + "|"
+    for to in FORMATS:
+        cells = []
+        for size in (SIZES[0], SIZES[-1]):
+            done = export_model(model_of(*size), work / to / str(size), to=to)
+            step = done.facts["step"]
+            shapes = [part["shape"][1:] for part in step["inputs"][1:]]
+            carried = step.get("state_bytes", sum(8 * math.prod(shape) for shape in shapes))
+            seconds = step_seconds(done, command)
+            cells += [str(step["bytes"]), str(carried), f"{1e6 * seconds:.3g}"]
+        yield f"| `{to}` | {' | '.join(cells)} |"
 
 
 def cortex_bytes(done: Exported) -> str:
@@ -156,7 +194,7 @@ if __name__ == "__main__":
     version = subprocess.run([*found, "--version"], capture_output=True, text=True, check=True)
     print(f"microseconds per sample; {version.stdout.splitlines()[0]}\n")
     with tempfile.TemporaryDirectory() as name:
-        for table in (speed, drift):
+        for table in (targets, speed, drift):
             for line in table(Path(name), found):
                 print(line, flush=True)
             print()
