@@ -264,6 +264,20 @@ def test_sizes_are_what_the_card_says(tmp_path: Path) -> None:
         assert int(compiler.run([str(program)])) == said
 
 
+@pytest.mark.parametrize("name", ["norm layer", "method s4", "pairs"])
+def test_the_stack_is_no_deeper_than_the_card_says(name: str, tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc")
+    job = job_of(make(MODELS[name] | {"d_model": 32}), torch.float64)
+    folder = write(job, tmp_path / "out")
+    for level in ("-Os", "-O3"):
+        flags = (*compiler.STRICT, level, "-fstack-usage", "-c")
+        compiler.build([folder / "s4d.c"], folder / "s4d.o", ["gcc"], flags)
+        (found,) = folder.glob("*.su")
+        frames = [int(line.split("\t")[1]) for line in found.read_text().splitlines()]
+        assert 32 * 4 < sum(frames) <= CFormat().describe(job, folder)["step"]["stack_bytes"]
+
+
 @needs_compiler
 @torch.no_grad()
 def test_long_streams(tmp_path: Path) -> None:
@@ -342,10 +356,14 @@ def test_the_program_of_the_page(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_a_regression_has_its_unit(tmp_path: Path) -> None:
-    known = Signature("regression", 5, 3, 90, target_shift=-60.0, target_scale=1e-20)
-    export_model(make({}), tmp_path / "out", to="c", signature=known)
+def test_a_regression_has_its_unit_and_rate(tmp_path: Path) -> None:
+    known = Signature(
+        "regression", 5, 3, 90, target_shift=-60.0, target_scale=1e-20, sample_rate=100.0
+    )
+    export_model(make({}), tmp_path / "out", to="c", signature=known, rate=2.0)
     header = (tmp_path / "out" / "s4d.h").read_text()
+    assert "fixed at rate=2" in header
+    assert "50 samples per second" in header
     assert "#define S4D_TARGET_SHIFT (-60.0f)\n#define S4D_TARGET_SCALE (1e-20f)\n" in header
 
 

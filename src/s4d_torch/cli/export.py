@@ -110,7 +110,9 @@ def summary(done: Exported) -> list[str]:
     facts, checked = done.facts, done.facts["checked"]
     files = filter(None, (facts["sequence"], facts["step"]))
     written = ", ".join(f"{each['file']} ({_size(each['bytes'])})" for each in files)
-    lines = [f"wrote {done.folder}: {written}, README.md, export.json"]
+    header = (facts["step"] or {}).get("header")
+    named = [written, *([header] if header else []), "README.md", "export.json"]
+    lines = [f"wrote {done.folder}: {', '.join(named)}"]
     if checked["difference"] is None:
         lines.append(f"they were not checked against the model: {checked['why_not']}")
     else:
@@ -118,7 +120,7 @@ def summary(done: Exported) -> list[str]:
             f"they answer as the model does: the largest difference is {done.difference:.1e} of "
             f"the largest output ({checked['tolerance']:g} allowed)"
         )
-    if "state_bytes" in (facts["step"] or {}):
+    if header:
         step = facts["step"]
         lines.append(
             f"constants {_size(step['constants'])}, state {_size(step['state_bytes'])} in "

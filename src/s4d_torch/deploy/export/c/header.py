@@ -51,13 +51,15 @@ def state_bytes(job: Job) -> int:
 
 
 def stack_bytes(job: Job) -> int:
-    """Of the arrays of the deepest chain of calls; registers and addresses come on top."""
-    plan = job.plan
-    mixed, rank = max(1, plan.mixing.width), max(1, plan.blocks[0].past.right.shape[1])
-    low_rank = rank if plan.blocks[0].past.kind == "low rank" else 0
-    layer = 4 * (mixed + 1) + max(job.state.itemsize * (1 + low_rank), 8)
-    decoder = 4 * 5 if plan.towers == 2 else 0
-    return plan.d_model * (4 * plan.towers + max(layer, decoder))
+    """All arrays of a push, and room for registers and addresses.
+
+    A compiler that puts functions into one another may lay their arrays side by side.
+    """
+    plan, system = job.plan, job.plan.blocks[0].past
+    rank = system.right.shape[1] if system.kind == "low rank" else 0
+    floats = plan.towers + max(1, plan.mixing.width) + 1 + 2  # x, v, inner; two of a norm
+    floats += 5 if plan.towers == 2 else 0  # of the decoder of a pair
+    return plan.d_model * (4 * floats + job.state.itemsize * (1 + rank)) + 768
 
 
 def _about(job: Job, tables: Tables) -> str:
