@@ -18,7 +18,7 @@ from s4d_torch import SequenceModel
 from s4d_torch.cli import main
 from s4d_torch.data import Signature
 from s4d_torch.deploy import ExportMismatchError, export_model, quantized
-from s4d_torch.deploy.export.c import compiler, format, text
+from s4d_torch.deploy.export.c import compiler, format, templates, text
 from s4d_torch.deploy.export.c.format import CFormat
 from s4d_torch.deploy.export.c.tables import make_tables
 from s4d_torch.deploy.export.job import Job
@@ -461,7 +461,43 @@ def test_what_disagrees_or_does_not_compile_is_not_written(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-# -- words and numbers ----------------------------------------------------------------------------
+# -- functions, words and numbers ------------------------------------------------------------------
+
+
+@needs_compiler
+@pytest.mark.parametrize("level", ["-O0", "-O3", "-Ofast"])
+def test_functions_that_are_not_of_the_library(level: str, tmp_path: Path) -> None:
+    functions = (templates.DECAY, templates.SIGMOID, templates.NORMAL)
+    main = """int main(void)
+    {
+        float x, y[3];
+        while (fread(&x, sizeof x, 1, stdin) == 1) {
+            y[0] = decay(fabsf(x));
+            y[1] = sigmoid(x);
+            y[2] = normal(x);
+            fwrite(y, sizeof y, 1, stdout);
+        }
+        return 0;
+    }"""
+    includes = "".join(f"#include <{name}.h>\n" for name in ("math", "stdint", "stdio", "string"))
+    source = tmp_path / "main.c"
+    source.write_text("\n".join([includes, *functions, main]))
+    flags = (*compiler.STRICT, level)
+    program = compiler.build([source], tmp_path / "main", COMPILER or [], flags)
+    x = torch.cat([torch.linspace(-12, 12, 20_001), torch.tensor([-0.0, 86.9, -1e4, 3e38])])
+    y = torch.frombuffer(
+        bytearray(compiler.run([str(program)], x.numpy().tobytes())), dtype=x.dtype
+    )
+    decay, sigmoid, normal = y.unflatten(0, (-1, 3)).unbind(1)
+    exact = x.double()
+    wanted = exact.abs().neg().exp()
+    seen = wanted > 1e-37  # what is smaller is about that small
+    assert float((decay - wanted).abs()[seen].div(wanted[seen]).max()) < (
+        1e-6 if level == "-Ofast" else 3e-7
+    )
+    assert float(decay[~seen].max()) < 2e-37
+    assert float((sigmoid - exact.sigmoid()).abs().max()) < 2e-7
+    assert float((normal - torch.special.ndtr(exact)).abs().max()) < 2e-7
 
 
 def test_numbers_are_read_back_as_they_were() -> None:
