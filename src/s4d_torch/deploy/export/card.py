@@ -118,14 +118,16 @@ def _your_data(facts: Facts) -> str:
 
 def _normalised(facts: Facts, array: str) -> str:
     data = facts["data"]
-    if data is None or data["tokens"] or not _changes(data):
+    if data is None or not normalized(data):
         return "x"
     shift, scale = (array.format(list(data[name])) for name in ("input_shift", "input_scale"))
     return f"(x - {shift}) * {scale}"
 
 
-def _changes(data: Mapping[str, Any]) -> bool:
-    return any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
+def normalized(data: Mapping[str, Any]) -> bool:
+    """Whether a model reads other numbers than the data has."""
+    changed = any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
+    return changed and not data["tokens"]
 
 
 def _tables(facts: Facts) -> str:
@@ -166,7 +168,7 @@ def _data(facts: Facts) -> str:
         lines.append(f"- what is predicted: {data['target']}")
     if data["tokens"]:
         lines.append(f"- tokens from 0 to {data['features'] - 1}")
-    elif _changes(data):
+    elif normalized(data):
         lines.append(
             f"- the model reads `(x - shift) * scale` per feature, with shift "
             f"{list(data['input_shift'])} and scale {list(data['input_scale'])}"

@@ -13,7 +13,8 @@ from s4d_torch.deploy.export.c import compiler
 from s4d_torch.deploy.export.c.header import header, stack_bytes, state_bytes
 from s4d_torch.deploy.export.c.source import Vector, source
 from s4d_torch.deploy.export.c.tables import make_tables
-from s4d_torch.deploy.export.check import Comparison, as_read, compared, sample_input
+from s4d_torch.deploy.export.card import normalized
+from s4d_torch.deploy.export.check import Checked, Comparison, as_read, compared, sample_input
 from s4d_torch.deploy.export.job import Job
 from s4d_torch.nn.plan import ModelPlan, lacking
 
@@ -110,13 +111,9 @@ class CFormat:
 
     def example(self, facts: Mapping[str, Any]) -> list[str]:
         data = facts["data"]
-        changed = data is not None and not data["tokens"] and normalised(data)
+        changed = data is not None and normalized(data)
         words = ": (x - s4d_input_shift[i]) * s4d_input_scale[i]" if changed else ""
         return EXAMPLE.format(normalised=words).splitlines()
-
-
-def normalised(data: Mapping[str, Any]) -> bool:
-    return any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
 
 
 @torch.no_grad()
@@ -144,7 +141,7 @@ def vector(job: Job) -> Vector:
     return Vector(u.reshape(ANSWERS, BLOCK, -1), y.float())
 
 
-def pushed(job: Job, program: Path) -> Any:
+def pushed(job: Job, program: Path) -> Checked:
     """Pushes of several sizes, a reset, and more, beside the model."""
     u = samples(job, sum(BLOCKS) + AGAIN, seed=0)
     flat, first = u.reshape(len(u), -1), sum(BLOCKS)

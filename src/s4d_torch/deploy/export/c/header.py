@@ -1,9 +1,12 @@
 """``s4d.h``: what a program that uses the model includes."""
 
+from dataclasses import asdict
+
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.deploy.export.c.tables import Tables
 from s4d_torch.deploy.export.c.text import C_TYPES, comment, number
+from s4d_torch.deploy.export.card import normalized
 from s4d_torch.deploy.export.job import Job
 from s4d_torch.nn.plan import ModelPlan
 
@@ -106,7 +109,7 @@ def _meaning(job: Job) -> str:
         names = "" if known is None or not known.channels else f": {', '.join(known.channels)}"
         count = "one number" if plan.d_input == 1 else f"{plan.d_input} numbers"
         lines.append(f"A sample is {count}{pair}{names}.")
-    if known is not None and normalized(known):
+    if known is not None and normalized(asdict(known)):
         lines.append("The model reads (x - s4d_input_shift[i]) * s4d_input_scale[i].")
     if known is not None and known.sample_rate is not None:
         lines.append(f"There are {known.sample_rate / job.rate:g} samples per second.")
@@ -123,12 +126,6 @@ def _meaning(job: Job) -> str:
     if known is not None and known.kind == "generation" and plan.d_input > plan.d_output:
         lines.append(f"Token {plan.d_input - 1} stands for the beginning and is read first.")
     return " ".join(lines)
-
-
-def normalized(known: Signature) -> bool:
-    """Whether the model reads other numbers than the data has."""
-    changed = any(known.input_shift) or any(scale != 1 for scale in known.input_scale)
-    return changed and not known.tokens
 
 
 def _sizes(plan: ModelPlan) -> list[tuple[str, int, str]]:
@@ -177,7 +174,7 @@ def _data(known: Signature | None) -> list[str]:
     if known is None:
         return []
     lines = []
-    if normalized(known):
+    if normalized(asdict(known)):
         lines.append("extern const float s4d_input_shift[S4D_INPUTS], s4d_input_scale[S4D_INPUTS];")
     if known.kind == "regression":
         lines.append(f"#define S4D_TARGET_SHIFT ({number(known.target_shift)})")

@@ -1,6 +1,7 @@
 """``s4d.c``: constants, functions, and a self-test with a test vector."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import NamedTuple
 
 import torch
@@ -8,10 +9,10 @@ from torch import Tensor
 
 from s4d_torch.data.dataset import Signature
 from s4d_torch.deploy.export.c.functions import functions
-from s4d_torch.deploy.export.c.header import normalized
 from s4d_torch.deploy.export.c.tables import Tables
 from s4d_torch.deploy.export.c.templates import IS_FINITE
 from s4d_torch.deploy.export.c.text import C_TYPES, array, comment, initializer, string
+from s4d_torch.deploy.export.card import normalized
 from s4d_torch.deploy.export.job import Job
 
 SIZES = {
@@ -119,7 +120,7 @@ def _data(known: Signature | None) -> list[str]:
     if known is None:
         return []
     parts = []
-    if normalized(known):
+    if normalized(asdict(known)):
         for name in ("input_shift", "input_scale"):
             given = torch.tensor(getattr(known, name), dtype=torch.float32)
             values = given.expand(known.features)  # one number stands for all
