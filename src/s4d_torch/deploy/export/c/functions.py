@@ -28,8 +28,7 @@ def functions(plan: ModelPlan) -> Iterator[str]:
     """Each function after those that it calls."""
     norm = _norm_kind(plan)
     if norm != NormKind.NONE:
-        rest = "    for (; h < S4D_WIDTH; h++)\n        a += x[h];\n" if plan.d_model % 4 else ""
-        yield NORMS[norm].substitute(eps=number(_eps(plan)), rest=rest)
+        yield NORMS[norm].substitute(eps=number(_eps(plan)))
     yield from _helpers(plan)
     yield ACTIVATION.substitute(expression=plan.activation.c)
     yield AFFINE

@@ -2,6 +2,7 @@
 
 Sizes are those of the header. Loops over channels are innermost and independent of each other, so
 that a compiler may run several channels at a time in plain C99, without leave to reorder sums.
+``inline`` is where a compiler has to know sizes for that.
 """
 
 from string import Template
@@ -10,7 +11,7 @@ from s4d_torch.nn.norm import NormKind
 
 DECAY = """\
 /* The smaller of x and a limit, x >= 0, by the bits of both, which have the same order. */
-static float at_most(float x, float limit)
+static inline float at_most(float x, float limit)
 {
     uint32_t bits, most;
     memcpy(&bits, &x, sizeof bits);
@@ -25,7 +26,7 @@ static float at_most(float x, float limit)
  * time, as they do not with the library's: -x = n log 2 + r, and adding 1.5 2^23 leaves n in the
  * last bits.
  */
-static float decay(float x)
+static inline float decay(float x)
 {
     const float c = at_most(x, 87.0f), shifted = 12582912.0f - c * 1.44269504f;
     float power, n, r;
@@ -42,7 +43,7 @@ static float decay(float x)
 
 SIGMOID = """\
 /* 1 / (1 + e^-x) */
-static float sigmoid(float x)
+static inline float sigmoid(float x)
 {
     const float e = decay(fabsf(x));
     return 0.5f + copysignf(0.5f * (1.0f - e) / (1.0f + e), x);
@@ -51,7 +52,7 @@ static float sigmoid(float x)
 
 NORMAL = """\
 /* The normal distribution function, to 1e-7: e^-(a polynomial) below zero, symmetric above. */
-static float normal(float x)
+static inline float normal(float x)
 {
     const float a = at_most(fabsf(x), 6.0f);
     const float tail = decay(0.693147178f + a * (0.797884736f + a * (0.318307627f
@@ -67,15 +68,17 @@ LAYER_NORM = Template("""\
 /* Sums over the channels have four parts: one chain of additions would wait for each of them. */
 static float sum(const float *x)
 {
+    const int whole = S4D_WIDTH - S4D_WIDTH % 4;
     float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
     int h;
-    for (h = 0; h + 4 <= S4D_WIDTH; h += 4) {
+    for (h = 0; h < whole; h += 4) {
         a += x[h];
         b += x[h + 1];
         c += x[h + 2];
         d += x[h + 3];
     }
-$rest\
+    for (h = whole; h < S4D_WIDTH; h++)
+        a += x[h];
     return (a + b) + (c + d);
 }
 
@@ -108,7 +111,7 @@ static void normalize(const float *x, const float *scale, const float *shift, fl
 NORMS = {NormKind.LAYER: LAYER_NORM, NormKind.AFFINE: AFFINE_NORM, NormKind.NONE: Template("")}
 
 ACTIVATION = Template("""\
-static float activate(float x)
+static inline float activate(float x)
 {
     return $expression;
 }
@@ -116,17 +119,18 @@ static float activate(float x)
 
 AFFINE = """\
 /* y = b + W x, four inputs at a time; W is stored input by input, its outputs being neighbours. */
-static void affine(const float *w, const float *b, const float *x, int inputs, int outputs,
-                   float *restrict y)
+static inline void affine(const float *w, const float *b, const float *x, int inputs,
+                          int outputs, float *restrict y)
 {
+    const int whole = inputs - inputs % 4;
     int i, o;
     for (o = 0; o < outputs; o++)
         y[o] = b[o];
-    for (i = 0; i + 4 <= inputs; i += 4, w += 4 * outputs)
+    for (i = 0; i < whole; i += 4, w += 4 * outputs)
         for (o = 0; o < outputs; o++)
             y[o] += (w[o] * x[i] + w[o + outputs] * x[i + 1])
                     + (w[o + 2 * outputs] * x[i + 2] + w[o + 3 * outputs] * x[i + 3]);
-    for (; i < inputs; i++, w += outputs)
+    for (i = whole; i < inputs; i++, w += outputs)
         for (o = 0; o < outputs; o++)
             y[o] += w[o] * x[i];
 }
@@ -134,8 +138,8 @@ static void affine(const float *w, const float *b, const float *x, int inputs, i
 
 MIXING_INT8 = """\
 /* y = b + scale * (W x): whole numbers from -127 to 127, with one scale for each output. */
-static void affine_int8(const int8_t *w, const float *scale, const float *b, const float *x,
-                        int inputs, int outputs, float *restrict y)
+static inline void affine_int8(const int8_t *w, const float *scale, const float *b,
+                               const float *x, int inputs, int outputs, float *restrict y)
 {
     int i, o;
     for (o = 0; o < outputs; o++)
