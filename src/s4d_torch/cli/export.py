@@ -16,7 +16,7 @@ from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
 from s4d_torch.cli.common.options import check_options, data_folder
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data import Dataset, Signature
-from s4d_torch.deploy.export.exporter import TOLERANCE, Exported, export_model
+from s4d_torch.deploy.export.exporter import Exported, export_model
 from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
@@ -30,22 +30,28 @@ from s4d_torch.training.saved.run_folder import CONFIG as RUN_CONFIG
 class Export:
     """Export a model: whole sequences of any length, and single steps with their state.
 
-    Both files are checked against the model before they are kept, and come with a model card.
+    The files are checked against the model before they are kept, and come with a model card. To C
+    it is single steps alone: s4d.h and s4d.c, which need no library but that of C.
     """
 
     run_folder: RunPath
     """the folder that 's4d train' made, or one of save_pretrained"""
-    to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2}")] = "onnx"
-    """ONNX, or an archive of torch.export"""
+    to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2,c}")] = "onnx"
+    """ONNX, an archive of torch.export, or C99"""
     out: Annotated[Path | None, shown("FOLDER", "export-onnx within RUN")] = None
     """the folder to write; an earlier export in it is replaced"""
     quantize: Annotated[
         Literal["none", "int8", "float16"], tyro.conf.arg(metavar="{none,int8,float16}")
     ] = "none"
     """how the mixing matrices are stored; the change of the scores is shown"""
+    state: Annotated[
+        Literal["float32", "float64"] | None,
+        shown("{float32,float64}", "float32 in C, else float64"),
+    ] = None
+    """the precision of the state that steps carry; only C has a choice"""
     rate: Annotated[float, tyro.conf.arg(metavar="FLOAT")] = 1.0
     """samples of the training data that one sample will stand for: 2 for half the sampling rate"""
-    tolerance: Annotated[float, tyro.conf.arg(metavar="FLOAT")] = TOLERANCE
+    tolerance: Annotated[float | None, shown("FLOAT", "1e-5 in C, else 1e-4")] = None
     """the largest difference from the model that is accepted, of the largest output"""
     data_dir: DataDir = None
     """where the data of the run is, to measure what quantisation changes"""
@@ -65,6 +71,7 @@ class Export:
             to=self.to,
             quantize=quantize,
             rate=self.rate,
+            state=self.state,
             signature=signature,
             dataset=dataset,
             tolerance=self.tolerance,
@@ -103,11 +110,22 @@ def summary(done: Exported) -> list[str]:
     facts, checked = done.facts, done.facts["checked"]
     files = filter(None, (facts["sequence"], facts["step"]))
     written = ", ".join(f"{each['file']} ({_size(each['bytes'])})" for each in files)
-    lines = [
-        f"wrote {done.folder}: {written}, README.md, export.json",
-        f"they answer as the model does: the largest difference is {checked['difference']:.1e} of "
-        f"the largest output ({checked['tolerance']:g} allowed)",
-    ]
+    header = (facts["step"] or {}).get("header")
+    named = [written, *([header] if header else []), "README.md", "export.json"]
+    lines = [f"wrote {done.folder}: {', '.join(named)}"]
+    if checked["difference"] is None:
+        lines.append(f"they were not checked against the model: {checked['why_not']}")
+    else:
+        lines.append(
+            f"they answer as the model does: the largest difference is {done.difference:.1e} of "
+            f"the largest output ({checked['tolerance']:g} allowed)"
+        )
+    if header:
+        step = facts["step"]
+        lines.append(
+            f"constants {_size(step['constants'])}, state {_size(step['state_bytes'])} in "
+            f"{step['state']}; {step['header']} says how to build and use them"
+        )
     if facts["why_no_step"]:
         lines.append(facts["why_no_step"])
     if facts["quantized"] is not None:

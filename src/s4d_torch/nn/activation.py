@@ -27,11 +27,16 @@ OnnxForm = Callable[[Any, str], str]
 
 @dataclass(frozen=True)
 class Activation:
-    """A nonlinearity, applied feature by feature; ``module`` makes one without arguments."""
+    """A nonlinearity, applied feature by feature; ``module`` makes one without arguments.
+
+    ``c`` is an expression of C99 for the float ``x``, in float: ``"x < 0.0f ? 0.0f : x"``. It may
+    call the C library, ``sigmoid(x)`` and ``normal(x)``, the normal distribution function.
+    """
 
     module: Callable[[], nn.Module]
     compiled: int | None = None
     onnx: OnnxForm | None = None
+    c: str | None = None
 
     @classmethod
     def of(cls, entry: Activation | Callable[[], nn.Module]) -> Activation:
@@ -53,13 +58,16 @@ def _onnx_gelu(g: Any, x: str) -> str:
 
 
 ACTIVATIONS: EntryRegistry[Activation] = EntryRegistry("activation", Activation.of)
-ACTIVATIONS.register("gelu", Activation(nn.GELU, GELU, _onnx_gelu))
-ACTIVATIONS.register("relu", Activation(nn.ReLU, RELU, lambda g, x: g.op("Relu", x)))
+ACTIVATIONS.register("gelu", Activation(nn.GELU, GELU, _onnx_gelu, "x * normal(x)"))
 ACTIVATIONS.register(
-    "silu", Activation(nn.SiLU, SILU, lambda g, x: g.op("Mul", x, g.op("Sigmoid", x)))
+    "relu", Activation(nn.ReLU, RELU, lambda g, x: g.op("Relu", x), "x < 0.0f ? 0.0f : x")
 )
-ACTIVATIONS.register("tanh", Activation(nn.Tanh, TANH, lambda g, x: g.op("Tanh", x)))
-ACTIVATIONS.register("none", Activation(nn.Identity, NONE, lambda g, x: x))
+ACTIVATIONS.register(
+    "silu",
+    Activation(nn.SiLU, SILU, lambda g, x: g.op("Mul", x, g.op("Sigmoid", x)), "x * sigmoid(x)"),
+)
+ACTIVATIONS.register("tanh", Activation(nn.Tanh, TANH, lambda g, x: g.op("Tanh", x), "tanhf(x)"))
+ACTIVATIONS.register("none", Activation(nn.Identity, NONE, lambda g, x: x, "x"))
 
 
 @dataclass(frozen=True)
@@ -67,13 +75,15 @@ class Mixing:
     """A linear map to ``width`` times d_model, then a module that leads back to d_model.
 
     ``width`` 0 has no linear map. The compiled step knows a mixing by its width alone, and by
-    whether it ends in a gate.
+    whether it ends in a gate. ``c`` is an expression of C99 for channel ``h`` of the result, of
+    what the map gives, ``v``; it has ``S4D_WIDTH`` channels, or twice as many and so on.
     """
 
     width: int
     module: Callable[[], nn.Module] = nn.Identity
     compiled: int | None = None
     onnx: OnnxForm | None = None
+    c: str | None = None
 
     @classmethod
     def of(cls, entry: Mixing) -> Mixing:
@@ -88,6 +98,6 @@ def _onnx_glu(g: Any, x: str) -> str:
 
 
 MIXINGS: EntryRegistry[Mixing] = EntryRegistry("mixing", Mixing.of)
-MIXINGS.register("glu", Mixing(2, nn.GLU, compiled=2, onnx=_onnx_glu))
-MIXINGS.register("linear", Mixing(1, compiled=1, onnx=lambda g, x: x))
-MIXINGS.register("none", Mixing(0, compiled=0, onnx=lambda g, x: x))
+MIXINGS.register("glu", Mixing(2, nn.GLU, 2, _onnx_glu, "v[h] * sigmoid(v[h + S4D_WIDTH])"))
+MIXINGS.register("linear", Mixing(1, compiled=1, onnx=lambda g, x: x, c="v[h]"))
+MIXINGS.register("none", Mixing(0, compiled=0, onnx=lambda g, x: x, c="v[h]"))

@@ -38,8 +38,8 @@ class FoldedNorm(NamedTuple):
 class Norm:
     """``module(features, device, dtype)`` makes one, with ``forward(x, lengths)`` and ``step(x)``.
 
-    ``fold`` gives what is left of such a module in evaluation, which is all that compiled steps and
-    ONNX need of it, with one kind and eps for all norms of a model; a norm that is none of
+    ``fold`` gives what is left of such a module in evaluation, which is all that compiled steps,
+    ONNX and C need of it, with one kind and eps for all norms of a model; a norm that is none of
     :class:`NormKind` has no such form.
     """
 
@@ -59,7 +59,7 @@ class Norm:
     def compiled(self) -> Any:
         return self.fold
 
-    onnx = compiled
+    onnx = c = compiled
 
     def __call__(self, features: int, **factory: Any) -> Any:
         return self.module(features, **factory)

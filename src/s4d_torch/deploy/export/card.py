@@ -1,4 +1,4 @@
-"""The model card of an export: what goes in, what comes out, and ten lines that use it."""
+"""The model card of an export: what goes in, what comes out, and a few lines that use it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ MOST_NAMES = 8  # of features in a comment
 
 Facts = Mapping[str, Any]
 Example = Callable[[Facts], list[str]]
-"""Ten lines of Python or fewer that use an export, run in its folder."""
+"""A program that uses an export, run in its folder: ten lines of Python or fewer, or some of C."""
 
 
 def card(facts: Facts, example: Example | None) -> str:
@@ -18,7 +18,7 @@ def card(facts: Facts, example: Example | None) -> str:
     parts = [
         f"# A state space model ({size})",
         _first_words(facts),
-        *([] if example is None else ["## Use\n```python\n" + "\n".join(example(facts)) + "\n```"]),
+        *([] if example is None else [_use(facts, example)]),
         "## Inputs and outputs\n" + _tables(facts),
         "## Data\n" + _data(facts),
         "## Check\n" + _check(facts),
@@ -28,19 +28,35 @@ def card(facts: Facts, example: Example | None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _use(facts: Facts, example: Example) -> str:
+    language = "c" if facts["to"] == "c" else "python"
+    return f"## Use\n```{language}\n" + "\n".join(example(facts)) + "\n```"
+
+
 def _first_words(facts: Facts) -> str:
     method = facts["config"]["method"]
     choices = ", ".join(method[name] for name in ("structure", "kernel", "discretization", "init"))
+    return (
+        f"Exported by s4d-torch {facts['versions']['s4d_torch']} ({choices}). It needs "
+        f"{facts['needs']}; s4d-torch is not needed.\n\n"
+        + "".join(f"- {line}\n" for line in _files(facts))
+        + "- `export.json`: all of this page as data"
+    )
+
+
+def _files(facts: Facts) -> list[str]:
+    if facts["sequence"] is None:
+        step = facts["step"]
+        return [
+            f"`{step['header']}`, `{step['file']}`: one sample at a time, or blocks of them",
+            f"{step['constants']} bytes of constants, {step['state_bytes']} of memory for each "
+            f"sequence, about {step['stack_bytes']} of stack",
+        ]
     step = facts["why_no_step"] or (
         f"`{facts['step']['file']}`: one sample at a time, with the state in and out; "
         "zeros are the state before the first sample"
     )
-    return (
-        f"Exported by s4d-torch {facts['versions']['s4d_torch']} ({choices}). It needs "
-        f"{facts['needs']}; s4d-torch is not needed.\n\n"
-        f"- `{facts['sequence']['file']}`: whole sequences, of any number and length\n"
-        f"- {step}\n- `export.json`: all of this page as data"
-    )
+    return [f"`{facts['sequence']['file']}`: whole sequences, of any number and length", step]
 
 
 def onnx_example(facts: Facts) -> list[str]:
@@ -102,14 +118,16 @@ def _your_data(facts: Facts) -> str:
 
 def _normalised(facts: Facts, array: str) -> str:
     data = facts["data"]
-    if data is None or data["tokens"] or not _changes(data):
+    if data is None or not normalized(data):
         return "x"
     shift, scale = (array.format(list(data[name])) for name in ("input_shift", "input_scale"))
     return f"(x - {shift}) * {scale}"
 
 
-def _changes(data: Mapping[str, Any]) -> bool:
-    return any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
+def normalized(data: Mapping[str, Any]) -> bool:
+    """Whether a model reads other numbers than the data has."""
+    changed = any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
+    return changed and not data["tokens"]
 
 
 def _tables(facts: Facts) -> str:
@@ -121,6 +139,12 @@ def _tables(facts: Facts) -> str:
             for each in file[f"{way}puts"]
         ]
         parts.append(f"`{file['file']}`\n\n" + _table(("", "name", "type", "shape"), rows))
+    fixed = ""
+    if facts["rate"] != 1:
+        fixed = f" The sampling rate is fixed at `rate={facts['rate']:g}`."
+    if facts["sequence"] is None:
+        precision = f"Arithmetic is in float32, the state in {facts['step']['state']}." + fixed
+        return "\n\n".join([*parts, precision])
     lengths = (
         "`lengths` holds the number of samples of each sequence of a right-padded batch; for "
         "sequences without padding, that of `u`. It has to be given."
@@ -129,9 +153,7 @@ def _tables(facts: Facts) -> str:
         "All arithmetic is real: float32, and float64 for the state of the step, whose eigenvalues "
         "lie close to the unit circle. Inputs are not checked, neither for NaN nor for their range."
     )
-    if facts["rate"] != 1:
-        arithmetic += f" The sampling rate is fixed at `rate={facts['rate']:g}`."
-    return "\n\n".join([*parts, lengths, arithmetic])
+    return "\n\n".join([*parts, lengths, arithmetic + fixed])
 
 
 def _data(facts: Facts) -> str:
@@ -146,7 +168,7 @@ def _data(facts: Facts) -> str:
         lines.append(f"- what is predicted: {data['target']}")
     if data["tokens"]:
         lines.append(f"- tokens from 0 to {data['features'] - 1}")
-    elif _changes(data):
+    elif normalized(data):
         lines.append(
             f"- the model reads `(x - shift) * scale` per feature, with shift "
             f"{list(data['input_shift'])} and scale {list(data['input_scale'])}"
@@ -168,6 +190,8 @@ def _data(facts: Facts) -> str:
 
 def _check(facts: Facts) -> str:
     checked, rows = facts["checked"], []
+    if checked["difference"] is None:
+        return f"Not checked against the model: {checked['why_not']}."
     for name in ("sequence", "step"):
         for row in checked.get(name, []):
             samples, difference = row.get("length", row.get("steps")), f"{row['difference']:.1e}"

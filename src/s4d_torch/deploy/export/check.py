@@ -1,16 +1,21 @@
 """What an export answers, beside what the model answers."""
 
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
-from s4d_torch.deploy.export.formats import Sequence, State, Step
 from s4d_torch.nn import validate
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.plan import CHUNK, ModelPlan
 from s4d_torch.nn.state import ModelState
+
+State = tuple[Tensor, ...]
+Sequence = Callable[[Tensor, Tensor], Tensor]
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
 
 # (batch, length): one sample, ends of chunks and what lies beside them, several chunks
 SEQUENCES = ((1, 1), (2, 7), (1, CHUNK), (3, CHUNK + 1), (2, 3 * CHUNK + 8))
@@ -25,6 +30,14 @@ class Checked(NamedTuple):
     what: dict[str, Any]
     difference: float
     largest: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All calls of each file; none where ``why_not`` says why nothing could be called here."""
+
+    files: dict[str, list[Checked]]
+    why_not: str = ""
 
 
 def reference(model: SequenceModel) -> SequenceModel:
@@ -58,9 +71,9 @@ def check_sequence(
         whole = torch.full(lead, length)
         ragged = torch.randint(1, length + 1, lead, generator=generator)
         for lengths in [whole, ragged] if length > 1 else [whole]:
-            wanted = model(_as_read(u, model), lengths=lengths, rate=rate, return_state=False)[0]
+            wanted = model(as_read(u, model), lengths=lengths, rate=rate, return_state=False)[0]
             what = {"batch": batch, "length": length, "ragged": lengths is ragged}
-            found.append(_compared(what, call(u, lengths), wanted))
+            found.append(compared(what, call(u, lengths), wanted))
     return found
 
 
@@ -74,12 +87,12 @@ def check_step(call: Step, model: SequenceModel, plan: ModelPlan, rate: float) -
         outputs, wanted = [], []
         for _ in range(STEPS):
             u = sample_input(plan, lead, generator)
-            expected, theirs = model.step(_as_read(u, model), theirs, rate=rate)
+            expected, theirs = model.step(as_read(u, model), theirs, rate=rate)
             y, own = call(u, own)
             outputs.append(y)
             wanted.append(expected)
         both = torch.stack(outputs), torch.stack(wanted)
-        found.append(_compared({"batch": batch, "steps": STEPS}, *both))
+        found.append(compared({"batch": batch, "steps": STEPS}, *both))
     return found
 
 
@@ -90,7 +103,7 @@ def output_change(
     """The largest difference of ``other`` on sample inputs, of the largest output of ``exact``."""
 
     def call(u: Tensor, lengths: Tensor) -> Tensor:
-        return other(_as_read(u, other), lengths=lengths, rate=rate, return_state=False)[0]
+        return other(as_read(u, other), lengths=lengths, rate=rate, return_state=False)[0]
 
     found = check_sequence(call, exact, plan, rate)
     return max(each.difference for each in found) / (max(each.largest for each in found) or 1.0)
@@ -104,11 +117,13 @@ def as_state(state: ModelState, plan: ModelPlan) -> State:
     return tuple(part.double() for part in parts)
 
 
-def _as_read(u: Tensor, model: SequenceModel) -> Tensor:
+def as_read(u: Tensor, model: SequenceModel) -> Tensor:
+    """In the precision of the model; tokens as they are."""
     return u.to(next(model.parameters()).dtype) if u.is_floating_point() else u
 
 
-def _compared(what: dict[str, Any], y: Tensor, wanted: Tensor) -> Checked:
+def compared(what: dict[str, Any], y: Tensor, wanted: Tensor) -> Checked:
+    """Refuses another shape, and a model that answers with NaN."""
     if y.shape != wanted.shape:
         raise ValueError(
             f"the export answers with the shape {tuple(y.shape)}, the model with "

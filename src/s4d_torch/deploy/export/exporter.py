@@ -1,10 +1,11 @@
 """Export a model: graphs for other runtimes, checked against the model before they are kept."""
 
 import json
+import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,16 @@ from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Dataset, Signature
 from s4d_torch.deploy.export import check
 from s4d_torch.deploy.export.card import card
-from s4d_torch.deploy.export.formats import FORMATS, Format
+from s4d_torch.deploy.export.formats import FORMATS, ExportFormat
+from s4d_torch.deploy.export.job import Job
 from s4d_torch.deploy.export.quantize import quantized, quantized_plan
 from s4d_torch.nn.model import SequenceModel
-from s4d_torch.nn.plan import ModelPlan, make_plan
+from s4d_torch.nn.plan import make_plan
 from s4d_torch.training.evaluation import predict, score
 
 FACTS, CARD = "export.json", "README.md"
 FORMAT_VERSION = 2  # since 2 an ONNX sequence needs lengths
-TOLERANCE = 1e-4  # of the largest output
 EVALUATED = 1000  # sequences of a split that show what quantisation changes
-NO_STEP = (
-    "a bidirectional model looks ahead and cannot step; there is no step file: "
-    "'s4d train --causal' makes a model that has one"
-)
 
 
 class ExportMismatchError(ValueError):
@@ -46,6 +43,9 @@ class Exported:
 
     @property
     def sequence(self) -> Path:
+        """The file for whole sequences; an export to C has none."""
+        if self.facts["sequence"] is None:
+            raise ValueError(f"an export to {self.facts['to']} has no file for whole sequences")
         return self.folder / self.facts["sequence"]["file"]
 
     @property
@@ -56,8 +56,12 @@ class Exported:
 
     @property
     def difference(self) -> float:
-        """The largest difference from the model that was found, of its largest output."""
-        return float(self.facts["checked"]["difference"])
+        """The largest difference from the model that was found, of its largest output.
+
+        NaN if it could not be checked here.
+        """
+        found = self.facts["checked"]["difference"]
+        return math.nan if found is None else float(found)
 
 
 def export_model(
@@ -67,93 +71,99 @@ def export_model(
     to: str = "onnx",
     quantize: str | None = None,
     rate: float = 1.0,
+    state: str | None = None,
     signature: Signature | None = None,
     dataset: Dataset | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Exported:
-    """Write ``sequence`` and ``step`` as ``onnx``, ``pt2`` or another of ``FORMATS``, with a card.
+    """Write a model as ``onnx``, ``pt2``, ``c`` or another of ``FORMATS``, with a card.
 
-    Both take any batch, the sequence any length too; they compute in float32 with the state of the
-    step in float64. ``rate`` is fixed in them. ``quantize`` stores the mixing matrices as ``int8``
-    or ``float16``; with a ``dataset`` the scores before and after are measured. ``signature`` tells
-    the card of classes and of the normalisation of the data.
+    ONNX and pt2 are two files, ``sequence`` and ``step``, which take any batch, the sequence any
+    length too; C is ``s4d.h`` and ``s4d.c``, which step. They compute in float32, with the state of
+    the step in float64, or for C in ``state``: ``float32`` or ``float64``. ``rate`` is fixed in
+    them. ``quantize`` stores the mixing matrices as ``int8`` or ``float16``; with a ``dataset`` the
+    scores before and after are measured. ``signature`` tells the card of classes and of the
+    normalisation of the data.
 
     What differs from the model by more than ``tolerance``, of the largest output, is refused: then,
     as after any error, ``folder`` is as it was. ``report`` is told what is being done.
     """
     kind, target = FORMATS[to], Path(folder)
     _check_model(model)
+    precision = _precision(kind, to, state)
     versions = kind.require()
     _check_target(target)
-    exact = check.reference(model)
-    shown = exact if quantize is None else quantized(exact, quantize)
-    exact_plan = make_plan(exact, rate)
-    kind.check(exact_plan)
-    plan = exact_plan if quantize is None else quantized_plan(exact_plan, quantize)
     signature = dataset.signature if signature is None and dataset is not None else signature
+    exact = check.reference(model)
+    whole = Job(make_plan(exact, rate), exact, rate, precision, signature)
+    kind.check(whole.plan)
+    job = whole if quantize is None else _quantized(kind, to, whole, quantize)
     with folder_in_place_of(target, prefix=".export-") as place:
-        _write(kind, plan, place, report)
-        checked = _check(kind, plan, shown, place, rate, signature, report)
+        kind.write(job, place, report)
+        allowed = kind.tolerance if tolerance is None else tolerance
         facts = {
-            "format": "s4d_torch.export",
-            "format_version": FORMAT_VERSION,
-            "to": to,
-            **_described(kind, plan, place),
-            "rate": rate,
-            "needs": kind.needs,
+            **_facts(kind, to, job, place),
             "versions": {"s4d_torch": __version__, "torch": torch.__version__, **versions},
             "config": model.config,
-            "data": None if signature is None else asdict(signature),
             "quantized": None,
-            "checked": _judged(checked, tolerance),
+            "checked": _judged(kind.compare(job, place, report), allowed, _remedy(kind, job)),
         }
         if quantize is not None:
             report(f"measuring what {quantize} changes")
             facts["quantized"] = {
                 "to": quantize,
-                "bytes_before": _sizes(kind, exact_plan, place),
-                "output_change": check.output_change(exact, shown, plan, rate),
-                "scores": None if dataset is None else _scores(exact, shown, dataset, rate),
+                "bytes_before": _sizes(kind, whole, place),
+                "output_change": check.output_change(exact, job.model, job.plan, rate),
+                "scores": None if dataset is None else _scores(exact, job.model, dataset, rate),
             }
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         (place / CARD).write_text(visible(card(facts, kind.example)), encoding="utf-8")
     return Exported(target, facts)
 
 
-def _check(
-    kind: Format,
-    plan: ModelPlan,
-    model: SequenceModel,
-    place: Path,
-    rate: float,
-    signature: Signature | None,
-    say: Callable[[str], None],
-) -> Any:
-    """What the files answer, beside the model."""
-    length = None if signature is None else signature.length
-    say(f"checking sequence{kind.suffix} against the model")
-    sequence = kind.load_sequence(place / f"sequence{kind.suffix}")
-    checked = {"sequence": check.check_sequence(sequence, model, plan, rate, length)}
-    if plan.causal:
-        say(f"checking step{kind.suffix} against the model")
-        step = kind.load_step(place / f"step{kind.suffix}")
-        checked["step"] = check.check_step(step, model, plan, rate)
-    return checked
+def _quantized(kind: ExportFormat, to: str, job: Job, quantize: str) -> Job:
+    """The same with its mixing matrices in fewer bits."""
+    model = quantized(job.model, quantize)
+    if quantize not in kind.quantizations:
+        raise ValueError(
+            f"{to} has no {quantize}; use {' or '.join(kind.quantizations)}; nothing was written"
+        )
+    return replace(job, plan=quantized_plan(job.plan, quantize), model=model)
 
 
-def _write(
-    kind: Format, plan: ModelPlan, place: Path, say: Callable[[str], None] = lambda _: None
-) -> None:
-    say(f"writing sequence{kind.suffix}")
-    kind.write_sequence(plan, place / f"sequence{kind.suffix}")
-    if plan.causal:
-        say(f"writing step{kind.suffix}")
-        kind.write_step(plan, place / f"step{kind.suffix}")
+def _facts(kind: ExportFormat, to: str, job: Job, place: Path) -> dict[str, Any]:
+    """What the files are, and what is known of the data."""
+    return {
+        "format": "s4d_torch.export",
+        "format_version": FORMAT_VERSION,
+        "to": to,
+        **kind.describe(job, place),
+        "rate": job.rate,
+        "needs": kind.needs,
+        "data": None if job.signature is None else asdict(job.signature),
+    }
 
 
-def _judged(checked: dict[str, list[check.Checked]], tolerance: float) -> dict[str, Any]:
+def _precision(kind: ExportFormat, to: str, state: str | None) -> torch.dtype:
+    name = kind.states[0] if state is None else state
+    if name not in kind.states:
+        raise ValueError(f"the state of {to} is {' or '.join(kind.states)}, got state={state!r}")
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def _remedy(kind: ExportFormat, job: Job) -> str:
+    """What may help where an export differs."""
+    more = job.state == torch.float32 and "float64" in kind.states
+    return "; a state in float64 keeps more digits" if more else ""
+
+
+def _judged(found: check.Comparison, tolerance: float, remedy: str) -> dict[str, Any]:
     """The differences in units of the largest output; an error if one is too large."""
+    checked = found.files
+    if found.why_not:
+        return {"tolerance": tolerance, "difference": None, "why_not": found.why_not}
     largest = max(each.largest for part in checked.values() for each in part) or 1.0
     relative = {
         name: [{**each.what, "difference": each.difference / largest} for each in part]
@@ -165,45 +175,18 @@ def _judged(checked: dict[str, list[check.Checked]], tolerance: float) -> dict[s
             where = ", ".join(f"{key} {value}" for key, value in what.items())
             raise ExportMismatchError(
                 f"the exported {name} differs from the model by {difference:.1e} of the largest "
-                f"output ({where}), and {tolerance:g} is allowed; nothing was written"
+                f"output ({where}), and {tolerance:g} is allowed{remedy}; nothing was written"
             )
     return {"tolerance": tolerance, "difference": max(entry[0] for entry in flat), **relative}
 
 
-def _described(kind: Format, plan: ModelPlan, place: Path) -> dict[str, Any]:
-    """Names, types and shapes of what goes in and comes out, per file."""
-    lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
-    features = [] if plan.tokens else [plan.d_input]
-    dtype = "int64" if plan.tokens else "float32"
-    times = ["length"] if plan.pooling == "none" else []
-
-    def tensor(name: str, dtype: str, *shape: str | int) -> dict[str, Any]:
-        return {"name": name, "dtype": dtype, "shape": list(shape)}
-
-    def described(name: str, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
-        file = place / f"{name}{kind.suffix}"
-        size = file.stat().st_size
-        return {"file": file.name, "bytes": size, "inputs": inputs, "outputs": outputs}
-
-    inputs = [tensor("u", dtype, *lead, "length", *features), tensor("lengths", "int64", *lead)]
-    outputs = [tensor("y", "float32", "batch", *times, plan.d_output)]
-    sequence = described("sequence", inputs, outputs)
-    if not plan.causal:
-        return {"sequence": sequence, "step": None, "why_no_step": NO_STEP}
-    shapes = plan.state_shapes().items()
-    inputs = [tensor("u", dtype, *lead, *features)]
-    inputs += [tensor(name, "float64", *lead, *shape) for name, shape in shapes]
-    outputs = [tensor("y", "float32", "batch", plan.d_output)]
-    outputs += [{**state, "name": f"next_{state['name']}"} for state in inputs[1:]]
-    step = described("step", inputs, outputs)
-    return {"sequence": sequence, "step": step, "why_no_step": None}
-
-
-def _sizes(kind: Format, plan: ModelPlan, place: Path) -> dict[str, int]:
+def _sizes(kind: ExportFormat, job: Job, place: Path) -> dict[str, int]:
     """Bytes of the files of another plan."""
     with temporary_folder(place / "exact") as other:
-        _write(kind, plan, other)
-        return {file.stem: file.stat().st_size for file in sorted(other.iterdir())}
+        kind.write(job, other, lambda _: None)
+        facts = kind.describe(job, other)
+        files = {name: facts[name] for name in ("sequence", "step") if facts[name] is not None}
+        return {name: file["bytes"] for name, file in files.items()}
 
 
 def _scores(

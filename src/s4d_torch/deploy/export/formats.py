@@ -3,20 +3,53 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from s4d_torch._registry import Registry
 from s4d_torch.deploy.export import onnx_model, torch_model
+from s4d_torch.deploy.export.c.format import CFormat
 from s4d_torch.deploy.export.card import Example, onnx_example, torch_example
+from s4d_torch.deploy.export.check import (
+    Comparison,
+    Sequence,
+    State,
+    Step,
+    check_sequence,
+    check_step,
+)
+from s4d_torch.deploy.export.job import Job
 from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package
 from s4d_torch.nn.plan import ModelPlan
 
-State = tuple[Tensor, ...]
-Sequence = Callable[[Tensor, Tensor], Tensor]
-Step = Callable[[Tensor, State], tuple[Tensor, State]]
+Say = Callable[[str], None]
+
+NO_STEP = (
+    "a bidirectional model looks ahead and cannot step; there is no step file: "
+    "'s4d train --causal' makes a model that has one"
+)
+
+
+class ExportFormat(Protocol):
+    """What an export asks of its format; :class:`Format` does it for two graphs."""
+
+    @property
+    def needs(self) -> str: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def states(self) -> tuple[str, ...]: ...
+    @property
+    def quantizations(self) -> tuple[str, ...]: ...
+    @property
+    def example(self) -> Example | None: ...
+    def require(self) -> dict[str, str]: ...
+    def check(self, plan: ModelPlan, /) -> object: ...
+    def write(self, job: Job, place: Path, say: Say) -> None: ...
+    def compare(self, job: Job, place: Path, say: Say) -> Comparison: ...
+    def describe(self, job: Job, place: Path) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -39,9 +72,64 @@ class Format:
     """raise if a choice of the model has no form in this format"""
     example: Example | None = None
     """for the model card"""
+    tolerance: float = 1e-4
+    """the largest difference from the model that is accepted, of the largest output"""
+    states: tuple[str, ...] = ("float64",)
+    """the precisions of the state that there are; the first unless another is asked for"""
+    quantizations: tuple[str, ...] = ("int8", "float16")
+
+    def write(self, job: Job, place: Path, say: Say) -> None:
+        """The files, into a folder."""
+        say(f"writing sequence{self.suffix}")
+        self.write_sequence(job.plan, place / f"sequence{self.suffix}")
+        if job.plan.causal:
+            say(f"writing step{self.suffix}")
+            self.write_step(job.plan, place / f"step{self.suffix}")
+
+    def compare(self, job: Job, place: Path, say: Say) -> Comparison:
+        """What the files answer, beside the model."""
+        length = None if job.signature is None else job.signature.length
+        say(f"checking sequence{self.suffix} against the model")
+        sequence = self.load_sequence(place / f"sequence{self.suffix}")
+        found = {"sequence": check_sequence(sequence, job.model, job.plan, job.rate, length)}
+        if job.plan.causal:
+            say(f"checking step{self.suffix} against the model")
+            step = self.load_step(place / f"step{self.suffix}")
+            found["step"] = check_step(step, job.model, job.plan, job.rate)
+        return Comparison(found)
+
+    def describe(self, job: Job, place: Path) -> dict[str, Any]:
+        """Names, types and shapes of what goes in and comes out, per file."""
+        plan = job.plan
+        lead: list[str | int] = ["batch"] if plan.towers == 1 else ["batch", 2]
+        features = [] if plan.tokens else [plan.d_input]
+        dtype = "int64" if plan.tokens else "float32"
+        times = ["length"] if plan.pooling == "none" else []
+        inputs = [_tensor("u", dtype, *lead, "length", *features)]
+        inputs.append(_tensor("lengths", "int64", *lead))
+        outputs = [_tensor("y", "float32", "batch", *times, plan.d_output)]
+        sequence = _file(place / f"sequence{self.suffix}", inputs, outputs)
+        if not plan.causal:
+            return {"sequence": sequence, "step": None, "why_no_step": NO_STEP}
+        shapes = plan.state_shapes().items()
+        inputs = [_tensor("u", dtype, *lead, *features)]
+        inputs += [_tensor(name, "float64", *lead, *shape) for name, shape in shapes]
+        outputs = [_tensor("y", "float32", "batch", plan.d_output)]
+        outputs += [{**state, "name": f"next_{state['name']}"} for state in inputs[1:]]
+        step = _file(place / f"step{self.suffix}", inputs, outputs)
+        return {"sequence": sequence, "step": step, "why_no_step": None}
 
 
-FORMATS: Registry[Format] = Registry("export format")
+def _tensor(name: str, dtype: str, *shape: str | int) -> dict[str, Any]:
+    return {"name": name, "dtype": dtype, "shape": list(shape)}
+
+
+def _file(file: Path, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
+    size = file.stat().st_size
+    return {"file": file.name, "bytes": size, "inputs": inputs, "outputs": outputs}
+
+
+FORMATS: Registry[ExportFormat] = Registry("export format")
 
 
 def _onnx_versions() -> dict[str, str]:
@@ -106,3 +194,6 @@ FORMATS.register(
         load_step=torch_model.load_program,
     ),
 )
+
+
+FORMATS.register("c", CFormat())
