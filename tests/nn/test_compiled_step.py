@@ -387,3 +387,28 @@ def test_bfloat16_takes_the_models_own_step() -> None:
 def test_importing_the_package_does_not_import_numba() -> None:
     code = "import sys, s4d_torch; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+KINDS = """
+import sys, torch
+from s4d_torch import SequenceModel
+
+torch.set_grad_enabled(False)
+for kind in sys.argv[1:]:
+    generator = torch.Generator().manual_seed(0)
+    options = {"d_state": 4, "method": kind, "generator": generator}
+    model = SequenceModel(2, 3, 6, 2, **options).eval()
+    stream, state = model.compile_step(), model.initial_state(1)
+    for _ in range(40):
+        u = torch.randn(1, 2, generator=generator)
+        y, state = model.step(u, state)
+        torch.testing.assert_close(stream.push(u), y, rtol=0, atol=1e-5)
+"""
+
+
+def test_code_that_two_processes_kept_is_told_apart(tmp_path: Path) -> None:
+    """Each kind of step is compiled in a process of its own; a third one loads both."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for kinds in (["s4d"], ["s4"], ["s4d", "s4"]):
+        command = [sys.executable, "-c", KINDS, *kinds]
+        subprocess.run(command, check=True, env=environment, timeout=300)

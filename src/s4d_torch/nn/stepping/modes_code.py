@@ -7,7 +7,7 @@ States are in double precision always, since one that is rounded at every step w
 from typing import Any
 
 from s4d_torch.nn.stepping.layout import BLOCK, GROUPS, LAYERS, MODES, RANK, ROWS, W
-from s4d_torch.ssm.compiled.code_cache import part
+from s4d_torch.ssm.compiled.code_cache import named, part
 from s4d_torch.ssm.compiled.vectors import convert, fill, load, load_four, store
 
 SENT = BLOCK * W  # where in the work space what the modes send begins, after the inputs
@@ -64,10 +64,11 @@ def advance_low_rank(count, rank, cells, place, modes, row, work, end):  # type:
         store(work, SENT + t, y)
 
 
-def make_refill(advance: Any) -> Any:
+def make_refill(advance: Any, name: str) -> Any:
     """``refill`` for one kind of modes: the other one is not compiled along."""
 
     @part
+    @named(name)
     def refill(plan, clock, cells, modes, ring, work):  # type: ignore[no-untyped-def]
         """Run the groups that are due: their modes catch up, and say what they will send.
 
@@ -94,4 +95,5 @@ def make_refill(advance: Any) -> Any:
     return refill
 
 
-refill_diagonal, refill_low_rank = make_refill(advance_diagonal), make_refill(advance_low_rank)
+refill_diagonal = make_refill(advance_diagonal, "refill_diagonal")
+refill_low_rank = make_refill(advance_low_rank, "refill_low_rank")

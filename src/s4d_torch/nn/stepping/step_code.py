@@ -37,7 +37,7 @@ from s4d_torch.nn.stepping.layout import (
 )
 from s4d_torch.nn.stepping.modes_code import refill_diagonal, refill_low_rank
 from s4d_torch.nn.stepping.sampling_code import choose
-from s4d_torch.ssm.compiled.code_cache import cached_njit, part
+from s4d_torch.ssm.compiled.code_cache import cached_njit, named, part
 from s4d_torch.ssm.compiled.vector_math import exp, total
 from s4d_torch.ssm.compiled.vectors import (
     add_pairs,
@@ -63,6 +63,7 @@ def make_run(low_rank: bool, generates: bool) -> Any:
     """
 
     @cached_njit(nogil=True)
+    @named(f"run_{'low_rank' if low_rank else 'diagonal'}{'_generating' if generates else ''}")
     def run(  # type: ignore[no-untyped-def]
         plan, weights, cells, room, work, clock, modes, ring, pool, steps, u, tokens, y,
         draws, temperature, top_k,

@@ -60,6 +60,20 @@ def part_with(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 part = part_with()
 
 
+def named(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A name of its own for each function that a factory makes, before it is compiled.
+
+    Compiled code is known by module, name and a number that numba counts in each process. Under one
+    name, code that two processes have kept would be taken for one another by a third.
+    """
+
+    def rename(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__name__ = function.__qualname__ = name
+        return function
+
+    return rename
+
+
 class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
     """Data followed by its checksum."""
 
