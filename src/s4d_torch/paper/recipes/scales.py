@@ -136,8 +136,8 @@ def ablation(task: str, scale: str) -> Config:
 
     Learning rate 0.004, weight decay 0.01, one epoch of warm-up; steps of the learning rate for
     the regression, a cosine otherwise. Speech is causal, read at its last position (its mean at
-    scales study and tiny). What the paper leaves open here (norm, batch size, epochs) is taken from the task's
-    large model.
+    scales study and tiny). What the paper leaves open here (norm, batch size, epochs) is taken from
+    the task's large model.
     """
     known, causal = TASKS[task], task == "sc35"
     assert known.paper is not None
