@@ -55,9 +55,19 @@ class Stream:
         self._runner.check_rate(rate)
         self._position = StreamPosition(rate)
 
-    def push(self, chunk: Chunk) -> Any:
-        """The answer to what has just arrived; a chunk without samples changes nothing."""
-        return _like(chunk, self._runner.push(self._position, self._runner.read(chunk)))
+    def push(self, chunk: Chunk, *, rate: Any = None, resets: Any = None) -> Any:
+        """The answer to what has just arrived; a chunk without samples changes nothing.
+
+        Where samples are not evenly spaced, ``rate`` (length,) is the time since the sample before
+        of each, in steps of the training rate, in place of the stream's own rate. ``resets``
+        (length,), bool, is True where a new sequence begins.
+        """
+        u = self._runner.read(chunk)
+        if rate is None and resets is None:
+            return _like(chunk, self._runner.push(self._position, u))
+        if not isinstance(self._runner, Runner):
+            raise ValueError("gaps and resets are for streams of models, not of estimators")
+        return _like(chunk, self._runner.push_timed(self._position, u, rate, resets))
 
     def reset(self) -> None:
         """Begin again: forget all samples, keep the rate."""

@@ -162,6 +162,29 @@ class Runner:
             return self._unchanged(position)
         return self._push_alike([position], [chunk])[0]
 
+    @torch.no_grad()
+    def push_timed(self, position: StreamPosition, chunk: Tensor, rate: Any, resets: Any) -> Tensor:
+        """The same for samples at times of their own, (length,), or where sequences begin anew."""
+        if not chunk.shape[1]:
+            return self._unchanged(position)
+        gaps = position.rate if rate is None else self._row("rate", rate, chunk, torch.float64)
+        begins = None if resets is None else self._row("resets", resets, chunk, torch.bool)
+        y, end = self.model(chunk, self.state(position), rate=gaps, resets=begins)
+        position.state, position.step = end, None
+        position.samples += chunk.shape[1]
+        position.answer = y[0].clone() if self.pools else None
+        return y[0]
+
+    def _row(self, name: str, given: Any, chunk: Tensor, dtype: torch.dtype) -> Tensor:
+        """One for each sample of a chunk, (1, length)."""
+        row = torch.as_tensor(given, device=self.device)
+        if row.shape != chunk.shape[1:2] or (row.dtype == torch.bool) != (dtype == torch.bool):
+            raise ValueError(
+                f"{name} must be {'bool' if dtype == torch.bool else 'numbers'}, one for each of "
+                f"the {chunk.shape[1]} samples, got {row.dtype} of shape {tuple(row.shape)}"
+            )
+        return row.to(dtype)[None]
+
     def push_all(
         self, positions: Sequence[StreamPosition], chunks: Sequence[Tensor]
     ) -> list[Tensor]:
