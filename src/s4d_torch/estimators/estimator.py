@@ -15,7 +15,7 @@ from s4d_torch.data.dataset import Array, Kind, Signature
 from s4d_torch.data.splits import hold_out
 from s4d_torch.estimators import saving
 from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, threads
-from s4d_torch.estimators.panel import Units, plain, random_seed
+from s4d_torch.estimators.panel import Panel, Units, plain, random_seed
 from s4d_torch.estimators.reading import SeriesEstimator
 from s4d_torch.nn.method import METHODS, Method
 from s4d_torch.nn.pretrained import Pretrained
@@ -46,6 +46,7 @@ class BaseS4D(SeriesEstimator, ABC):
     validation_fraction: float | str = "auto"
     patience: int = 20
     standardize: bool = True
+    differences: bool = True
     missing: str = "error"
     warm_start: bool = False
     random_state: Any = None
@@ -76,7 +77,7 @@ class BaseS4D(SeriesEstimator, ABC):
         targets, outputs = self._targets(plain("y", y), goes_on)
         if not goes_on:
             self.n_channels_in_ = panel.channels
-            self.units_ = Units.of(panel) if self.standardize else Units.none(panel.channels)
+            self.units_, self.reads_differences_ = self._units(panel), bool(self.differences)
             self.n_outputs_ = outputs
         seed = random_seed(self.random_state)
         held_out = self._held_out(targets, seed)
@@ -119,9 +120,16 @@ class BaseS4D(SeriesEstimator, ABC):
             raise ValueError(f"validation_fraction must be in [0, 1) or 'auto', got {fraction}")
         return hold_out(targets, self._kind, [fraction], seed)[1] if fraction else None
 
+    def _units(self, panel: Panel) -> Units:
+        """Of the channels of a panel and, if they are read too, of their first differences."""
+        if not self.standardize:
+            return Units.none(panel.channels * (2 if self.differences else 1))
+        units = Units.of(panel)
+        return units.with_differences(panel) if self.differences else units
+
     def _signature(self, length: int) -> Signature:
-        """The data as the model sees it, which is in standard units already."""
-        return Signature(self._kind, self.n_channels_in_, self.n_outputs_, length)
+        """The data as the model sees it: in standard units, with the differences it reads."""
+        return Signature(self._kind, len(self.units_.shift), self.n_outputs_, length)
 
     def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
         batch_size, epochs = self.batch_size, self.epochs

@@ -18,7 +18,7 @@ from s4d_torch.nn.pretrained import CONFIG, WEIGHTS
 NEEDED = ("n_channels_in_", "n_outputs_", "n_epochs_", "history_")
 LAYOUT = Layout(
     files=(WEIGHTS, CONFIG),
-    learned=(*NEEDED, "n_features_in_", "targets_in_columns_"),
+    learned=(*NEEDED, "n_features_in_", "targets_in_columns_", "reads_differences_"),
     arrays=("classes_", "feature_names_in_", "target_shift_", "target_scale_"),
 )
 
@@ -35,19 +35,26 @@ def save(estimator: Any, folder: str | os.PathLike[str]) -> None:
 def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
     """An estimator of ``cls`` from what :func:`save` wrote."""
     estimator, path = read_description(cls, folder, LAYOUT)
+    if not hasattr(estimator, "reads_differences_"):  # of a release whose models never did
+        estimator.differences = estimator.reads_differences_ = False
     estimator.model_ = SequenceModel.read_pretrained(path.parent).eval()
     _check_fit(estimator, path)
     return estimator
 
 
 def _preprocessing(estimator: Any, units: dict[str, Any]) -> dict[str, Any] | None:
-    """For those who load the weights alone: the model reads ``(x - input_shift) * input_scale``."""
-    if not any(units["shift"]) and set(units["scale"]) == {1.0} and estimator._kind != "regression":
+    """For those who load the weights alone: the model reads ``(x - input_shift) * input_scale``.
+
+    With ``differences``, x are the channels of a series and after them their first differences.
+    """
+    unchanged = not any(units["shift"]) and set(units["scale"]) == {1.0}
+    if unchanged and estimator._kind != "regression" and not estimator.reads_differences_:
         return None
     found = {
         "read_with": f"{type(estimator).__name__}.load(the folder)",
         "input_shift": units["shift"],
         "input_scale": [1 / scale for scale in units["scale"]],
+        "differences": estimator.reads_differences_,
     }
     if estimator._kind == "regression":
         for name in ("target_shift", "target_scale"):
@@ -64,12 +71,13 @@ def _check_fit(estimator: Any, path: Path) -> None:
     if missing := [name for name in needed if not hasattr(estimator, name)]:
         raise ValueError(f"{path} has no {', '.join(missing)}; save it again")
     count = len(estimator.target_shift_) if regressor else len(estimator.classes_)
+    forms = 2 if estimator.reads_differences_ else 1  # in which each channel is read
     if (
-        model.d_input != estimator.n_channels_in_
+        model.d_input != forms * estimator.n_channels_in_
         or {len(units.shift), len(units.scale)} != {model.d_input}
         or {count, estimator.n_outputs_} != {model.d_output}
     ):
         raise ValueError(
-            f"{path} and the model beside it do not fit: {estimator.n_channels_in_} channels and "
-            f"{count} outputs in one, {model.d_input} and {model.d_output} in the other"
+            f"{path} and the model beside it do not fit: {forms * estimator.n_channels_in_} inputs "
+            f"and {count} outputs in one, {model.d_input} and {model.d_output} in the other"
         )
