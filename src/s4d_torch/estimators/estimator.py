@@ -14,6 +14,7 @@ from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Kind, Signature
 from s4d_torch.data.splits import hold_out
 from s4d_torch.estimators import saving
+from s4d_torch.estimators.features.base import BaseFeatures
 from s4d_torch.estimators.fitting import Printer, fit_model, predict_outputs, threads
 from s4d_torch.estimators.panel import Panel, Units, plain, random_seed
 from s4d_torch.estimators.reading import SeriesEstimator
@@ -47,6 +48,7 @@ class BaseS4D(SeriesEstimator, ABC):
     patience: int = 20
     standardize: bool = True
     differences: bool = True
+    ensemble: bool = False
     missing: str = "error"
     warm_start: bool = False
     random_state: Any = None
@@ -54,13 +56,23 @@ class BaseS4D(SeriesEstimator, ABC):
     verbose: int = 0
 
     _kind: ClassVar[Kind]
+    _features_kind: ClassVar[type[BaseFeatures]]
     model_: Pretrained = field(init=False)
+    features_: BaseFeatures | None = field(init=False)
     units_: Units = field(init=False)
     history_: list[dict[str, Any]] = field(init=False)
 
     @abstractmethod
     def _targets(self, y: Array, goes_on: bool) -> tuple[Array, int]:
         """What the model is to learn, and how many outputs that needs."""
+
+    @abstractmethod
+    def _answer(self, outputs: Array) -> Array:
+        """What is made of the model's outputs: probabilities or numbers, (cases, outputs)."""
+
+    def _scaling(self) -> dict[str, Array]:
+        """By name, what :meth:`_answer` needs beside the outputs."""
+        return {}
 
     def _class_weights(self, targets: Array) -> torch.Tensor | None:
         return None
@@ -96,8 +108,18 @@ class BaseS4D(SeriesEstimator, ABC):
                 class_weights=self._class_weights(targets),
                 reporter=printer if self.verbose else None,
             )
+        self.model_.preprocessing = saving.preprocessing(self)
         self.n_epochs_ = len(self.history_)
+        self.features_ = self._fitted_features(panel, y) if self.ensemble else None
         return self
+
+    def _fitted_features(self, panel: Panel, y: Any) -> BaseFeatures:
+        """The other half of an ensemble, on the same series."""
+        shared = ("standardize", "missing", "random_state", "n_jobs")
+        features: Any = self._features_kind(**{name: getattr(self, name) for name in shared})
+        # a column of labels is taken as labels: scikit-learn's warning of it has been given
+        labels = np.ravel(plain("y", y)) if self._kind == "classification" else y
+        return cast(BaseFeatures, features.fit(panel.cases, labels))
 
     def _check_options(self) -> None:
         """scikit-learn's rule: options are stored as they come and judged when they are used."""
@@ -106,6 +128,11 @@ class BaseS4D(SeriesEstimator, ABC):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value!r}")
+        if self.ensemble and self.warm_start:
+            raise ValueError(
+                "warm_start goes on with a model; the features of an ensemble are fitted at once, "
+                "from all cases: use ensemble=False or warm_start=False"
+            )
         if not isinstance(self.verbose, int | np.integer):
             raise ValueError(f"verbose must be a whole number, got {self.verbose!r}")
 
@@ -166,14 +193,18 @@ class BaseS4D(SeriesEstimator, ABC):
             bidirectional=True, dt_min=dt_min, dt_max=FASTEST, softmax_length=length
         )
 
-    def _outputs(self, X: Any) -> Array:
-        """What the model makes of X, (cases, outputs)."""
+    def _answers(self, X: Any) -> Array:
+        """Probabilities or numbers, (cases, outputs); of an ensemble the mean of both halves."""
         check_is_fitted(self)
-        sequences = self.units_.sequences(self._read(X, reset=False))
+        panel = self._read(X, reset=False)
+        sequences = self.units_.sequences(panel)
         with threads(self.n_jobs):
             outputs = predict_outputs(self.model_, sequences, self._signature(sequences.longest))
         check_outputs(torch.from_numpy(outputs))
-        return outputs
+        found = self._answer(outputs)
+        if self.features_ is None:
+            return found
+        return (found + self.features_.answers(panel.cases)) / 2
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write everything needed to predict, as safetensors and JSON, into ``folder``."""

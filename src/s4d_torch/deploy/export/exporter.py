@@ -105,6 +105,7 @@ def export_model(
             "versions": {"s4d_torch": __version__, "torch": torch.__version__, **versions},
             "config": model.config,
             "data": None if signature is None else asdict(signature),
+            "preprocessing": model.preprocessing,
             "quantized": None,
             "checked": _judged(checked, tolerance),
         }
