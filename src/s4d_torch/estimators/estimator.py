@@ -118,7 +118,7 @@ class BaseS4D(SeriesEstimator, ABC):
         shared = ("standardize", "missing", "random_state", "n_jobs")
         features: Any = self._features_kind(**{name: getattr(self, name) for name in shared})
         # a column of labels is taken as labels: scikit-learn's warning of it has been given
-        labels = np.ravel(plain("y", y)) if self._kind == "classification" else y
+        labels = np.asarray(plain("y", y)).ravel() if self._kind == "classification" else y
         return cast(BaseFeatures, features.fit(panel.cases, labels))
 
     def _check_options(self) -> None:
