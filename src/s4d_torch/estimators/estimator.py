@@ -106,6 +106,7 @@ class BaseS4D(SeriesEstimator, ABC):
                 config,
                 model=self.model_ if goes_on else None,
                 class_weights=self._class_weights(targets),
+                until_learned=self.epochs is None,
                 reporter=printer if self.verbose else None,
             )
         self.model_.preprocessing = saving.preprocessing(self)
