@@ -27,12 +27,12 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
     """
 
     dropout: float = 0.1
-    lr: float = 0.005
     label_smoothing: float = 0.0
     class_weight: Mapping[Any, float] | str | None = None
 
     _kind: ClassVar[Kind] = "classification"
     _features_kind: ClassVar[type[BaseFeatures]] = S4DFeatureClassifier
+    _rates: ClassVar[dict[str, float]] = {"few": 0.01, "many": 0.005}
     classes_: Array = field(init=False)
 
     def predict(self, X: Any) -> Array:
@@ -82,7 +82,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         weights /= weights[targets].mean()  # so that the learning rate means what it meant
         return torch.from_numpy(weights)
 
-    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
-        config = super()._config(cases, length, seed, validated=validated)
+    def _config(self, cases: int, held_out: Array | None, length: int, seed: int) -> Config:
+        config = super()._config(cases, held_out, length, seed)
         training = replace(config.training, label_smoothing=self.label_smoothing)
         return replace(config, training=training)

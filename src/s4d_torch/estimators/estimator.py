@@ -28,6 +28,9 @@ ENOUGH_TO_HOLD_OUT = 500  # cases, from which on some can be spared to judge the
 STEPS = 500  # of the optimiser, where the data is small
 FEWEST_EPOCHS = 10  # where it is not
 MOST_EPOCHS = 500
+# By the number of cases, fewer than ENOUGH_TO_HOLD_OUT or not: with few, a wide model learns them no
+# better, only slower.
+WIDTH = {"few": 32, "many": 64}
 FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 
 
@@ -36,11 +39,11 @@ class BaseS4D(SeriesEstimator, ABC):
     """An estimator around a :class:`~s4d_torch.SequenceModel` and the training loop."""
 
     n_layers: int = 3
-    d_model: int = 64
+    d_model: int | None = None
     d_state: int = 32
     dropout: float = 0.0  # what is dropped changes the mean over time, and so a number
     method: str | Method = "s4d"
-    lr: float = 0.01
+    lr: float | None = None
     weight_decay: float = 0.05
     batch_size: int | None = None
     epochs: int | None = None
@@ -57,6 +60,7 @@ class BaseS4D(SeriesEstimator, ABC):
 
     _kind: ClassVar[Kind]
     _features_kind: ClassVar[type[BaseFeatures]]
+    _rates: ClassVar[dict[str, float]]  # of learning, by the number of cases
     model_: Pretrained = field(init=False)
     features_: BaseFeatures | None = field(init=False)
     units_: Units = field(init=False)
@@ -93,9 +97,8 @@ class BaseS4D(SeriesEstimator, ABC):
             self.n_outputs_ = outputs
         seed = random_seed(self.random_state)
         held_out = self._held_out(targets, seed)
-        learning = len(panel) - (0 if held_out is None else len(held_out))
         signature = self._signature(panel.longest)
-        config = self._config(learning, panel.longest, seed, validated=held_out is not None)
+        config = self._config(len(panel), held_out, panel.longest, seed)
         printer = Printer(type(self).__name__, config.training, every=self.verbose > 1)
         with threads(self.n_jobs):
             self.model_, self.history_ = fit_model(
@@ -159,28 +162,33 @@ class BaseS4D(SeriesEstimator, ABC):
         """The data as the model sees it: in standard units, with the differences it reads."""
         return Signature(self._kind, len(self.units_.shift), self.n_outputs_, length)
 
-    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
+    def _config(self, cases: int, held_out: Array | None, length: int, seed: int) -> Config:
         batch_size, epochs = self.batch_size, self.epochs
+        size = "few" if cases < ENOUGH_TO_HOLD_OUT else "many"
+        learning = cases - (0 if held_out is None else len(held_out))
         if batch_size is None:
-            batch_size = min(32, max(8, math.ceil(cases / 10)))
+            batch_size = min(32, max(8, math.ceil(learning / 10)))
         if epochs is None:
-            steps = math.ceil(cases / batch_size)  # of an epoch
+            steps = math.ceil(learning / batch_size)  # of an epoch
             epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
         return Config(
             task=type(self).__name__,
             model=ModelConfig(
                 n_layers=self.n_layers,
-                d_model=self.d_model,
+                d_model=WIDTH[size] if self.d_model is None else self.d_model,
                 d_state=self.d_state,
                 dropout=self.dropout,
             ),
             method=self._method(length),
-            optimizer=OptimizerConfig(lr=self.lr, weight_decay=self.weight_decay),
+            optimizer=OptimizerConfig(
+                lr=self._rates[size] if self.lr is None else self.lr,
+                weight_decay=self.weight_decay,
+            ),
             training=TrainingConfig(
                 epochs=epochs,
                 batch_size=batch_size,
                 seed=seed,
-                patience=self.patience if validated else None,
+                patience=None if held_out is None else self.patience,
             ),
         )
 

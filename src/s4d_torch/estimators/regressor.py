@@ -25,6 +25,7 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
 
     _kind: ClassVar[Kind] = "regression"
     _features_kind: ClassVar[type[BaseFeatures]] = S4DFeatureRegressor
+    _rates: ClassVar[dict[str, float]] = {"few": 0.01, "many": 0.01}
 
     def predict(self, X: Any) -> Array:
         """The numbers of each series, in the form y had: (cases,) or (cases, outputs)."""
