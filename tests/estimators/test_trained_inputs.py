@@ -168,3 +168,31 @@ def test_scikit_learns_own_checks_pass_for_an_ensemble() -> None:
     refused = {name for name in problems if "class_weight" in name}  # as said above
     assert refused
     assert set(problems) == refused
+
+
+# ---- what it costs ----------------------------------------------------------------------------
+
+
+def test_training_ends_once_the_cases_are_learned() -> None:
+    options = {**TINY, "lr": 0.02, "dropout": 0.0, "epochs": None}
+    t = np.arange(30)
+    easy = np.where(np.arange(18)[:, None] % 2, np.sin(t), np.sin(0.3 * t))
+    y = np.arange(18) % 2
+    model = S4DClassifier(**options).fit(easy, y)
+    losses = [row["train_loss"] for row in model.history_]
+    assert model.n_epochs_ < 100  # of the 167 that make up 500 steps
+    assert max(losses[-3:]) < 0.03 * np.log(2) <= losses[-4]
+    asked = S4DClassifier(**{**options, "epochs": model.n_epochs_ + 5}).fit(easy, y)
+    assert asked.n_epochs_ == model.n_epochs_ + 5  # who names a number gets it
+    noise = np.random.default_rng(0).normal(size=(18, 4))  # cannot be told apart
+    hard = S4DClassifier(**{**options, "batch_size": 18, "lr": 1e-5}).fit(noise, y)
+    assert hard.n_epochs_ == len(hard.history_) > 100
+
+
+def test_few_cases_get_a_narrow_model_unless_asked_otherwise() -> None:
+    options = {name: TINY[name] for name in ("n_layers", "d_state", "random_state", "n_jobs")}
+    for cases, width in ((18, 32), (500, 64)):
+        series = np.random.default_rng(0).normal(size=(cases, 5))
+        model = S4DClassifier(**options, epochs=1).fit(series, np.arange(cases) % 2)
+        assert model.model_.config["d_model"] == width
+    assert S4DClassifier(**TINY).fit(X, Y).model_.config["d_model"] == 8

@@ -28,8 +28,8 @@ ENOUGH_TO_HOLD_OUT = 500  # cases, from which on some can be spared to judge the
 STEPS = 500  # of the optimiser, where the data is small
 FEWEST_EPOCHS = 10  # where it is not
 MOST_EPOCHS = 500
-# By the number of cases, fewer than ENOUGH_TO_HOLD_OUT or not: with few, a wide model learns them no
-# better, only slower.
+# By the number of cases, fewer than ENOUGH_TO_HOLD_OUT or not: few are learned no better by a wide
+# model, only slower.
 WIDTH = {"few": 32, "many": 64}
 FASTEST = 0.5  # step size of the narrowest kernels: they see about two samples
 
