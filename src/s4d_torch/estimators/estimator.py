@@ -95,6 +95,8 @@ class BaseS4D(SeriesEstimator, ABC):
             self.n_channels_in_ = panel.channels
             self.units_, self.reads_differences_ = self._units(panel), bool(self.differences)
             self.n_outputs_ = outputs
+        # first, as it takes seconds: what it refuses is not told after minutes of training
+        features = self._fitted_features(panel, y) if self.ensemble else None
         seed = random_seed(self.random_state)
         held_out = self._held_out(targets, seed)
         signature = self._signature(panel.longest)
@@ -113,8 +115,7 @@ class BaseS4D(SeriesEstimator, ABC):
                 reporter=printer if self.verbose else None,
             )
         self.model_.preprocessing = saving.preprocessing(self)
-        self.n_epochs_ = len(self.history_)
-        self.features_ = self._fitted_features(panel, y) if self.ensemble else None
+        self.n_epochs_, self.features_ = len(self.history_), features
         return self
 
     def _fitted_features(self, panel: Panel, y: Any) -> BaseFeatures:

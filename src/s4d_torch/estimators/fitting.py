@@ -68,13 +68,14 @@ class EstimatorTrainer(Trainer):
 
     def _end_epoch(self, epoch: int) -> None:
         state, signature = self.state, self.dataset.signature
-        loss = state.loss_sum / max(1, state.loss_count)
+        loss = state.loss_sum / state.loss_count if state.loss_count else math.inf
         super()._end_epoch(epoch)
+        if not self.until_learned:
+            return
         guess = math.log(signature.outputs) if signature.kind == "classification" else 1.0
         below = loss < LEARNED[signature.kind] * guess
         self.epochs_below = self.epochs_below + 1 if below else 0
-        if self.until_learned and self.epochs_below == EPOCHS_BELOW:
-            state.finished = True
+        state.finished |= self.epochs_below == EPOCHS_BELOW
 
     def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
         if not self.held_out:
