@@ -145,9 +145,9 @@ def test_a_warm_start_goes_on_where_the_last_fit_stopped() -> None:
     model = S4DClassifier(**{**TINY, "epochs": 6}, warm_start=True).fit(X, y)
     first = model.history_[-1]["train_loss"]
     units = model.units_
-    model.fit(X[:30] + 1, y[:30])
+    model.fit(X[:30] + 0.1, y[:30])
     assert model.units_ is units
-    cold = S4DClassifier(**{**TINY, "epochs": 3}).fit(X[:30] + 1, y[:30])
+    cold = S4DClassifier(**{**TINY, "epochs": 3}).fit(X[:30] + 0.1, y[:30])
     assert model.history_[0]["train_loss"] < cold.history_[0]["train_loss"]
     model.fit(X, y)
     assert model.history_[-1]["train_loss"] < first
