@@ -192,6 +192,23 @@ def test_a_regression_is_told_its_unit(tmp_path: Path) -> None:
     assert "`y * 12.5 + 60.0`" in (done.folder / "README.md").read_text()
 
 
+def test_weights_of_an_estimator_are_told_their_units_and_differences(tmp_path: Path) -> None:
+    from s4d_torch.estimators import S4DRegressor
+
+    X = np.random.default_rng(0).normal(5, 2, size=(8, 1, 12))
+    options = {"n_layers": 1, "d_model": 4, "d_state": 2, "epochs": 1, "random_state": 0}
+    estimator = S4DRegressor(**options, n_jobs=1).fit(X, 100 * X[:, 0, 0])
+    done = export_model(estimator.model_, tmp_path / "out")
+    card = (done.folder / "README.md").read_text("utf-8")
+    shift = estimator.units_.shift.tolist()
+    assert f"`(x - shift) * scale` per feature, with shift {shift}" in card
+    assert "its 2 features are the channels of a series and, after them, the first" in card
+    assert f"+ {estimator.target_shift_.tolist()!r}`" in card
+    assert f"u = (x - np.array({shift}, np.float32))" in card
+    assert "the channels, and after them x[t] - x[t - 1] of each" in card
+    assert done.facts["preprocessing"]["differences"] is True
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 

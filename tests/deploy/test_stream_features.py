@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from s4d_torch import (
-    S4DClassifier,
     S4DFeatureClassifier,
     S4DFeatureRegressor,
     S4DFeatures,
@@ -91,8 +90,6 @@ def test_a_stream_goes_on_from_a_snapshot(tmp_path: Path) -> None:
 def test_estimators_that_look_ahead_are_refused() -> None:
     with pytest.raises(ValueError, match="fit one with direction='causal'"):
         Stream(classifier(direction="both"))
-    with pytest.raises(TypeError, match="a stream needs a SequenceModel"):
-        Stream(S4DClassifier())
     with pytest.raises(Exception, match="not fitted yet"):
         Stream(S4DFeatureClassifier(**SMALL))
 

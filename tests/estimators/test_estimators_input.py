@@ -229,7 +229,7 @@ def test_a_folder_that_is_not_as_it_was_saved_is_refused(tmp_path: Path) -> None
     changed(path, arrays={})
     refused("has no classes_")
     changed(path, arrays={"classes_": {"dtype": "<i8", "values": [1, 2]}})
-    refused("do not fit: 2 channels and 2 outputs in one, 2 and 3 in the other")
+    refused("do not fit: 4 inputs and 2 outputs in one, 4 and 3 in the other")
     changed(path, learned={"__class__": 1})
     refused("unknown entry '__class__'")
     with pytest.raises(NotADirectoryError, match="is a file; name a folder"):

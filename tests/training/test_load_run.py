@@ -286,7 +286,9 @@ def test_weights_of_an_estimator_say_so_too(estimator: Any, tmp_path: Path) -> N
         weights = SequenceModel.from_pretrained(tmp_path)
     assert weights.preprocessing is not None
     shift, scale = (np.array(weights.preprocessing[f"input_{x}"]) for x in ("shift", "scale"))
-    inputs = torch.from_numpy((X - shift) * scale).float()
+    assert weights.preprocessing["differences"]
+    both = np.concatenate([X, np.diff(X, axis=1, prepend=X[:, :1])], axis=2)
+    inputs = torch.from_numpy((both - shift) * scale).float()
     with torch.no_grad():
         outputs = weights.eval()(inputs)[0].numpy()
     if estimator is S4DRegressor:

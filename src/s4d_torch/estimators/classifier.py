@@ -11,6 +11,8 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.estimator import BaseS4D
+from s4d_torch.estimators.features.base import BaseFeatures
+from s4d_torch.estimators.features.classifier import S4DFeatureClassifier
 from s4d_torch.estimators.targets import check_two_classes, read_labels
 from s4d_torch.training.config import Config
 
@@ -25,23 +27,34 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
     """
 
     dropout: float = 0.1
-    lr: float = 0.005
     label_smoothing: float = 0.0
     class_weight: Mapping[Any, float] | str | None = None
 
     _kind: ClassVar[Kind] = "classification"
+    _features_kind: ClassVar[type[BaseFeatures]] = S4DFeatureClassifier
+    _rates: ClassVar[dict[str, float]] = {"few": 0.01, "many": 0.005}
     classes_: Array = field(init=False)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each series, (cases,)."""
-        outputs = self._outputs(X)
-        return np.asarray(self.classes_[outputs.argmax(1)])
+        chances = self._answers(X)
+        return np.asarray(self.classes_[chances.argmax(1)])
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, (cases, classes), in the order of ``classes_``."""
-        outputs = self._outputs(X)
+        return self._answers(X)
+
+    def _answer(self, outputs: Array) -> Array:
         odds = np.exp(outputs - outputs.max(1, keepdims=True))
         return np.asarray(odds / odds.sum(1, keepdims=True))
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        if self.ensemble and self.class_weight is not None:
+            raise ValueError(
+                "class_weight has no effect on the features of an ensemble; use ensemble=False, or "
+                "class_weight=None"
+            )
 
     def _targets(self, y: Any, goes_on: bool) -> tuple[Array, int]:
         labels, classes, numbers = read_labels(y)
@@ -69,7 +82,7 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
         weights /= weights[targets].mean()  # so that the learning rate means what it meant
         return torch.from_numpy(weights)
 
-    def _config(self, cases: int, length: int, seed: int, *, validated: bool) -> Config:
-        config = super()._config(cases, length, seed, validated=validated)
+    def _config(self, cases: int, held_out: Array | None, length: int, seed: int) -> Config:
+        config = super()._config(cases, held_out, length, seed)
         training = replace(config.training, label_smoothing=self.label_smoothing)
         return replace(config, training=training)

@@ -23,11 +23,15 @@ PARTS = ("options", "learned", "arrays", "units")
 
 @dataclass(frozen=True)
 class Layout:
-    """What a kind of estimator keeps: files beside the description, and attributes in it."""
+    """What a kind of estimator keeps: files beside the description, and attributes in it.
+
+    Those of ``some`` are files that only some have.
+    """
 
     files: tuple[str, ...]
     learned: tuple[str, ...]
     arrays: tuple[str, ...]
+    some: tuple[str, ...] = ()
 
 
 def new_folder(folder: str | os.PathLike[str]) -> Path:
@@ -70,24 +74,31 @@ def write_description(
 
 def read_description(
     cls: type[Any], folder: str | os.PathLike[str], layout: Layout
-) -> tuple[Any, Path]:
-    """An estimator of ``cls`` without what is in its files, whose checksums are right."""
-    described, path = read_parts(cls, folder, PARTS, layout.files)
+) -> tuple[Any, Path, set[str]]:
+    """An estimator of ``cls`` without what is in its files, whose checksums are right; those."""
+    described, path = read_parts(cls, folder, PARTS, layout.files, layout.some)
     try:
-        return _made(cls, described, layout), path
+        return _made(cls, described, layout), path, {*described["sha256"]}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} describes no valid {cls.__name__}: {error}") from error
 
 
 def read_parts(
-    cls: type[Any], folder: str | os.PathLike[str], parts: Sequence[str], files: Sequence[str]
+    cls: type[Any],
+    folder: str | os.PathLike[str],
+    parts: Sequence[str],
+    files: Sequence[str],
+    some: Sequence[str] = (),
 ) -> tuple[dict[str, Any], Path]:
     """What :func:`write_description` wrote, with those parts; the checksums of files are right."""
     folder = Path(folder)
     path = folder / ESTIMATOR
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no estimator: no {ESTIMATOR}; save one there")
-    described = _described(path, cls, parts, files)
+    described = _described(path, cls, parts)
+    kept = {*described["sha256"]}
+    if not {*files} <= kept <= {*files, *some}:
+        raise ValueError(f"{path} has no sha256 of {' and '.join(files)}; save it again")
     for name, digest in described["sha256"].items():
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name} is missing; the folder is not complete")
@@ -113,9 +124,7 @@ def _made(cls: type[Any], described: dict[str, Any], layout: Layout) -> Any:
     return estimator
 
 
-def _described(
-    path: Path, cls: type[Any], parts: Sequence[str], files: Sequence[str]
-) -> dict[str, Any]:
+def _described(path: Path, cls: type[Any], parts: Sequence[str]) -> dict[str, Any]:
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -136,8 +145,6 @@ def _described(
     for name in (*parts, "sha256"):
         if not isinstance(described.get(name), dict):
             raise ValueError(f"{path} has no {name!r}; save it again")
-    if set(described["sha256"]) != {*files}:
-        raise ValueError(f"{path} has no sha256 of {' and '.join(files)}; save it again")
     return described
 
 

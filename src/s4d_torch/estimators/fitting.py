@@ -1,6 +1,7 @@
 """From series and targets to a trained model: the training loop, as estimators use it."""
 
 import copy
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ from s4d_torch.training.reports.reporter import Reporter
 from s4d_torch.training.saved.store import MemoryStore
 
 CPU = torch.device("cpu")
+# Cases are learned once their loss stays below this part of that of a guess. Classes are known long
+# before their loss is small; numbers are only as good as their loss.
+LEARNED = {"classification": 0.03, "regression": 0.001}
+EPOCHS_BELOW = 3  # in a row, so that one lucky epoch does not count
 SAMPLES_AT_ONCE = 1 << 17  # in a batch of a prediction: more are no faster, and take memory
 
 
@@ -31,14 +36,21 @@ class EstimatorTrainer(Trainer):
     """The loop with weights for classes, and several numbers to predict.
 
     Held-out cases are judged by accuracy, where each case counts as its class does; numbers by the
-    loss. With nothing held out, nothing is judged.
+    loss. With nothing held out, nothing is judged; then ``until_learned`` stops once the training
+    cases are learned.
     """
 
     def __init__(
-        self, *args: Any, class_weights: Tensor | None, held_out: bool, **options: Any
+        self,
+        *args: Any,
+        class_weights: Tensor | None,
+        held_out: bool,
+        until_learned: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.class_weights, self.held_out = class_weights, held_out
+        self.until_learned, self.epochs_below = until_learned and not held_out, 0
         classes = self.dataset.signature.kind == "classification"
         self.metric_name = "accuracy" if classes and held_out else "loss"
         self.metric = Metric(
@@ -53,6 +65,17 @@ class EstimatorTrainer(Trainer):
             return super().loss_sum(outputs, targets)
         wanted = targets.to(outputs.dtype).view_as(outputs)
         return mse_loss(outputs, wanted, reduction="sum") / outputs.shape[1]
+
+    def _end_epoch(self, epoch: int) -> None:
+        state, signature = self.state, self.dataset.signature
+        loss = state.loss_sum / state.loss_count if state.loss_count else math.inf
+        super()._end_epoch(epoch)
+        if not self.until_learned:
+            return
+        guess = math.log(signature.outputs) if signature.kind == "classification" else 1.0
+        below = loss < LEARNED[signature.kind] * guess
+        self.epochs_below = self.epochs_below + 1 if below else 0
+        state.finished |= self.epochs_below == EPOCHS_BELOW
 
     def evaluate(self, model: torch.nn.Module, split: str, *, rate: float = 1.0) -> Evaluation:
         if not self.held_out:
@@ -85,11 +108,13 @@ def fit_model(
     *,
     model: Pretrained | None = None,
     class_weights: Tensor | None = None,
+    until_learned: bool = False,
     reporter: Reporter | None = None,
 ) -> tuple[Pretrained, list[dict[str, Any]]]:
     """Train ``model``, or a new one, on the cases that are not held out; and a row per epoch.
 
-    With cases held out, the weights that did best on them; otherwise the last ones.
+    With cases held out, the weights that did best on them; otherwise the last ones, after all
+    epochs or, with ``until_learned``, when little is left to learn.
     """
     train = validation = whole = Split.whole(sequences, targets)
     if held_out is not None:
@@ -104,6 +129,7 @@ def fit_model(
         held_out=held_out is not None,
         reporter=reporter,
         class_weights=class_weights,
+        until_learned=until_learned,
     )
 
 

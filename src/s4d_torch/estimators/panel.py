@@ -35,7 +35,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Units:
-    """Mean and spread of each channel: models read ``(x - shift) / scale``."""
+    """Mean and spread of each channel: models read ``(x - shift) / scale``.
+
+    Models that read first differences too have those of the differences after those of the
+    channels: 2 channels entries.
+    """
 
     shift: Array
     scale: Array
@@ -43,17 +47,29 @@ class Units:
     @staticmethod
     def of(panel: Panel) -> "Units":
         """Those of all samples of a panel; a channel that never changes keeps its scale."""
-        shift, scale = np.zeros(panel.channels), np.ones(panel.channels)
         rounding = 8 * float(np.finfo(panel.cases[0].dtype).eps)
+        found = []
         for channel in range(panel.channels):
             samples = np.concatenate([case[channel] for case in panel.cases]).astype(np.float64)
-            samples = samples[~np.isnan(samples)]
-            if len(samples):
-                shift[channel] = samples.mean()
-                deviation = samples.std()
-                if deviation > rounding * abs(shift[channel]):
-                    scale[channel] = deviation
-        return Units(shift, scale)
+            shift, deviation = _moments(samples)
+            found.append((shift, deviation if deviation > rounding * abs(shift) else 1.0))
+        return Units(*np.array(found).T)
+
+    def with_differences(self, panel: Panel) -> "Units":
+        """Those of the first differences of a panel after its own.
+
+        Differences no larger than the rounding of the values that they are of are noise: they keep
+        their scale.
+        """
+        rounding = 8 * float(np.finfo(panel.cases[0].dtype).eps)
+        found = []
+        for channel in range(panel.channels):
+            moves = np.concatenate([differences(case[channel]) for case in panel.cases])
+            shift, deviation = _moments(moves)
+            size = abs(self.shift[channel]) + self.scale[channel]
+            found.append((shift, deviation if deviation > rounding * size else 1.0))
+        shifts, scales = np.array(found).T
+        return Units(np.append(self.shift, shifts), np.append(self.scale, scales))
 
     @staticmethod
     def none(channels: int) -> "Units":
@@ -63,7 +79,8 @@ class Units:
     def sequences(self, panel: Panel) -> Sequences:
         """The panel as models read it, (length, channels) float32 for each case.
 
-        What is still missing, a channel without a single value, is the mean.
+        With first differences after the channels, if these are the units of both. What is still
+        missing, a channel without a single value, is the mean.
         """
         if isinstance(panel.cases, list):
             return Sequences.of([self._read(case) for case in panel.cases])
@@ -71,9 +88,24 @@ class Units:
 
     def _read(self, values: Array) -> Array:
         # in double precision: a large offset must not take the digits of what is left
+        channels = values.shape[-2]
+        values = np.where(np.isnan(values), self.shift[:channels, None], values)
+        if len(self.shift) == 2 * channels:
+            values = np.concatenate([values, differences(values)], axis=-2)
         numbers = (values - self.shift[:, None]) / self.scale[:, None]
-        np.nan_to_num(numbers, copy=False, nan=0.0)
         return np.ascontiguousarray(numbers.swapaxes(-1, -2), dtype=np.float32)
+
+
+def differences(values: Array) -> Array:
+    """``x[t] - x[t - 1]`` in double precision, as many as there are values; the first is 0."""
+    doubles = values.astype(np.float64)
+    return np.diff(doubles, axis=-1, prepend=doubles[..., :1])
+
+
+def _moments(samples: Array) -> tuple[float, float]:
+    """Mean and spread of those that are there."""
+    samples = samples[~np.isnan(samples)]
+    return (float(samples.mean()), float(samples.std())) if len(samples) else (0.0, 0.0)
 
 
 def is_list_of_series(X: Any) -> bool:

@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import RegressorMixin
 
 from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.estimator import BaseS4D
+from s4d_torch.estimators.features.base import BaseFeatures
+from s4d_torch.estimators.features.regressor import S4DFeatureRegressor
 from s4d_torch.estimators.targets import read_numbers, target_units
 
 
@@ -21,11 +24,19 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
     """
 
     _kind: ClassVar[Kind] = "regression"
+    _features_kind: ClassVar[type[BaseFeatures]] = S4DFeatureRegressor
+    _rates: ClassVar[dict[str, float]] = {"few": 0.01, "many": 0.01}
 
     def predict(self, X: Any) -> Array:
         """The numbers of each series, in the form y had: (cases,) or (cases, outputs)."""
-        outputs = self._outputs(X) * self.target_scale_ + self.target_shift_
-        return outputs if self.targets_in_columns_ else outputs[:, 0]
+        found = self._answers(X)
+        return found if self.targets_in_columns_ else found[:, 0]
+
+    def _answer(self, outputs: Array) -> Array:
+        return np.asarray(outputs * self.target_scale_ + self.target_shift_)
+
+    def _scaling(self) -> dict[str, Array]:
+        return {"target_shift": self.target_shift_, "target_scale": self.target_scale_}
 
     def _targets(self, y: Any, goes_on: bool) -> tuple[Array, int]:
         columns, in_columns = read_numbers(y)

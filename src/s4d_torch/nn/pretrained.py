@@ -68,8 +68,11 @@ class Pretrained(nn.Module):
 
 def standardized_data(preprocessing: Mapping[str, Any], folder: str | os.PathLike[str]) -> str:
     """What to know before a model of standardised data is called."""
+    differences = " with first differences after its channels" * bool(
+        preprocessing.get("differences")
+    )
     return (
-        f"the weights in {folder} were trained on standardised data: for raw data use "
+        f"the weights in {folder} were trained on standardised data{differences}: for raw data use "
         f"{preprocessing['read_with']}, or apply model.preprocessing yourself"
     )
 

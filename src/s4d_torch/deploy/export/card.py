@@ -111,23 +111,31 @@ def _sizes(facts: Facts) -> tuple[tuple[int, ...], int, bool]:
 
 def _your_data(facts: Facts) -> str:
     names = [] if facts["data"] is None else facts["data"]["channels"][:MOST_NAMES]
+    if (_read_as(facts) or {}).get("differences"):
+        return "your data: the channels, and after them x[t] - x[t - 1] of each, 0 at the first t"
     return "your data" + (
         f": {', '.join(map(repr, names))}" if names and len(names) <= MOST_NAMES else ""
     )
 
 
 def _normalised(facts: Facts, array: str) -> str:
-    data = facts["data"]
+    data = _read_as(facts)
     if data is None or not normalized(data):
         return "x"
     shift, scale = (array.format(list(data[name])) for name in ("input_shift", "input_scale"))
     return f"(x - {shift}) * {scale}"
 
 
+def _read_as(facts: Facts) -> Mapping[str, Any] | None:
+    """What is known of how data becomes what the model reads."""
+    found: Mapping[str, Any] | None = facts["data"] or facts.get("preprocessing")
+    return found
+
+
 def normalized(data: Mapping[str, Any]) -> bool:
     """Whether a model reads other numbers than the data has."""
     changed = any(data["input_shift"]) or any(scale != 1 for scale in data["input_scale"])
-    return changed and not data["tokens"]
+    return changed and not data.get("tokens")
 
 
 def _tables(facts: Facts) -> str:
@@ -159,7 +167,7 @@ def _tables(facts: Facts) -> str:
 def _data(facts: Facts) -> str:
     data = facts["data"]
     if data is None:
-        return "Nothing is known of the data: the export was made from weights alone."
+        return _weights_alone(facts.get("preprocessing"))
     lines = []
     if data["channels"]:
         named = ", ".join(f"{i}: {name}" for i, name in enumerate(data["channels"]))
@@ -185,6 +193,26 @@ def _data(facts: Facts) -> str:
     lines.append(f"- the longest sequence in training had {data['length']} samples")
     if data["sample_rate"] is not None:
         lines.append(f"- {data['sample_rate']:g} samples per second")
+    return "\n".join(lines)
+
+
+def _weights_alone(found: Mapping[str, Any] | None) -> str:
+    """The data of a model that was not exported from a run."""
+    if found is None:
+        return "Nothing is known of the data: the export was made from weights alone."
+    lines = [
+        f"- the model reads `(x - shift) * scale` per feature, with shift "
+        f"{list(found['input_shift'])} and scale {list(found['input_scale'])}"
+    ]
+    if found.get("differences"):
+        lines.append(
+            f"- its {len(found['input_shift'])} features are the channels of a series and, after "
+            "them, the first difference of each, `x[t] - x[t - 1]`, 0 for the first sample; "
+            "whoever steps keeps the sample before"
+        )
+    if "target_shift" in found:
+        scale, shift = found["target_scale"], found["target_shift"]
+        lines.append(f"- a prediction of a regression is `y * {scale!r} + {shift!r}`")
     return "\n".join(lines)
 
 

@@ -106,6 +106,7 @@ def export_model(
             **_facts(kind, to, job, place),
             "versions": {"s4d_torch": __version__, "torch": torch.__version__, **versions},
             "config": model.config,
+            "preprocessing": model.preprocessing,
             "quantized": None,
             "checked": _judged(kind.compare(job, place, report), allowed, _remedy(kind, job)),
         }

@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from s4d_torch.deploy.stream.identity import identity_of
-from s4d_torch.deploy.stream.runner import LARGEST_FLOAT32, Chunk, StreamPosition
+from s4d_torch.deploy.stream.raw_chunks import check_finite, raw_values
+from s4d_torch.deploy.stream.runner import Chunk, StreamPosition
 from s4d_torch.estimators.features.base import BaseFeatures
 from s4d_torch.estimators.features.pooling import features, push
 from s4d_torch.estimators.features.saving import arrays_of, options_of
@@ -50,28 +51,12 @@ class FeatureRunner:
 
     def read(self, chunk: Chunk) -> Tensor:
         """A chunk in the estimator's units, checked: (1, length, channels), or (1, 0)."""
-        values = chunk.detach().cpu().numpy() if isinstance(chunk, Tensor) else np.asarray(chunk)
-        if values.ndim and not len(values):
+        values, units = raw_values(chunk, self.channels), self.estimator.units_
+        if values is None:
             return torch.empty(1, 0)
-        if values.dtype.kind not in "iuf":
-            raise TypeError(
-                f"a chunk must hold numbers, got {type(chunk).__name__} of {values.dtype}"
-            )
-        values = values[:, None] if values.ndim == 1 and self.channels == 1 else values
-        if values.ndim != 2 or values.shape[1] != self.channels:
-            raise ValueError(
-                f"a chunk must be (length, {self.channels}), got {values.shape}; time comes first, "
-                "and each stream has its own chunk, without a batch"
-            )
-        units = self.estimator.units_
-        u = (values.astype(np.float64) - units.shift) / units.scale
-        if self.check_finite and not (np.abs(u) < LARGEST_FLOAT32).all():
-            sample, channel = np.argwhere(~(np.abs(u) < LARGEST_FLOAT32))[0]
-            raise ValueError(
-                f"sample {sample} of the chunk, channel {channel}, is {values[sample, channel]}: "
-                "NaN, infinite or too large; nothing of the chunk was used: push it again without, "
-                "e.g. with the value before, or make the stream with check_finite=False"
-            )
+        u = (values - units.shift) / units.scale
+        if self.check_finite:
+            check_finite(u, values)
         return torch.from_numpy(u.astype(np.float32))[None]
 
     def push(self, position: StreamPosition, chunk: Tensor) -> Tensor:

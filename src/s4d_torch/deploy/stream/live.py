@@ -17,6 +17,10 @@ from s4d_torch.nn.model import SequenceModel
 
 Id = TypeVar("Id", bound=Hashable)
 Path = str | os.PathLike[str]
+ESTIMATORS = (  # module and base class, and what answers the streams of such an estimator
+    ("features.base", "BaseFeatures", ("feature_runner", "FeatureRunner")),
+    ("estimator", "BaseS4D", ("trained_runner", "TrainedRunner")),
+)
 NEVER = 2**62  # a crossover that no chunk reaches: all go through steps
 
 
@@ -35,9 +39,10 @@ class Stream:
     compiled steps; by default whichever was measured to take less time for a model as wide. The
     weights are those the model has now, in evaluation.
 
-    The model is a :class:`~s4d_torch.SequenceModel`, or an estimator of features with
-    ``direction="causal"``, which answers with the probabilities of its classes, its numbers or its
-    features of all samples so far; chunks are then in the units of the series it was fitted to.
+    The model is a :class:`~s4d_torch.SequenceModel`, or an estimator that looks in one direction:
+    features with ``direction="causal"``, or a trained one with such a ``method``. It answers with
+    the probabilities of its classes, its numbers or its features of all samples so far; chunks are
+    then in the units of the series it was fitted to.
 
     A chunk with NaN or infinity is refused and nothing of it used, as its traces would stay in the
     state; ``check_finite=False`` takes it, and saves about 3 us per push.
@@ -209,14 +214,15 @@ class Streams:
 
 
 def runner_of(model: Any, crossover: int | None, check_finite: bool) -> AnyRunner:
-    """What answers the streams of a model, or of an estimator of features."""
+    """What answers the streams of a model or of an estimator."""
     # nobody has one who has not imported it; and scikit-learn, which it needs, may not be there
-    features = sys.modules.get("s4d_torch.estimators.features.base")
-    if features is None or not isinstance(model, features.BaseFeatures):
-        return Runner(model, crossover, check_finite)
-    runners = import_module("s4d_torch.deploy.stream.feature_runner")
-    runner: AnyRunner = runners.FeatureRunner(model, crossover, check_finite)
-    return runner
+    for module, kind, runner in ESTIMATORS:
+        known = sys.modules.get(f"s4d_torch.estimators.{module}")
+        if known is not None and isinstance(model, getattr(known, kind)):
+            home = import_module(f"s4d_torch.deploy.stream.{runner[0]}")
+            made: AnyRunner = getattr(home, runner[1])(model, crossover, check_finite)
+            return made
+    return Runner(model, crossover, check_finite)
 
 
 def _like(chunk: Chunk, y: Tensor) -> Tensor | np.ndarray[Any, Any]:

@@ -44,6 +44,7 @@ class StreamPosition:
     state: Any = None  # a ModelState, or what another runner keeps
     step: CompiledStep | None = None
     answer: Tensor | None = None  # the latest of a model that pools
+    before: Tensor | None = None  # the last sample, where first differences are read
 
 
 class AnyRunner(Protocol):

@@ -76,6 +76,10 @@ class BaseFeatures(SeriesEstimator, ABC):
         check_is_fitted(self)
         return self._pooled(self.units_.sequences(self._read(X, reset=False)))
 
+    def answers(self, X: Any) -> Array:
+        """Probabilities or numbers, a row for each case; of the transformer its features."""
+        return self._answer(self._features(X))
+
     def _check_options(self) -> None:
         """scikit-learn's rule: options are stored as they come and judged when they are used."""
         check_types(self, self.get_params(deep=False))

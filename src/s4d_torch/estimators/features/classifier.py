@@ -48,7 +48,7 @@ class S4DFeatureClassifier(ClassifierMixin, BaseFeatures):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, (cases, classes), in the order of ``classes_``."""
-        return self._answer(self._features(X))
+        return self.answers(X)
 
     def _answer(self, features: Array) -> Array:
         return np.exp(_log_softmax(self.sharpness_ * self.ridge_(features)))

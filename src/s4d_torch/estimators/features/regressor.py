@@ -38,7 +38,7 @@ class S4DFeatureRegressor(RegressorMixin, BaseFeatures):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The numbers of each series, in the form y had: (cases,) or (cases, outputs)."""
-        found = self._answer(self._features(X))
+        found = self.answers(X)
         return found if self.targets_in_columns_ else found[:, 0]
 
     def _answer(self, features: Array) -> Array:

@@ -62,7 +62,7 @@ def options_of(estimator: Any) -> dict[str, Any]:
 
 def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
     """An estimator of ``cls`` from what :func:`save` wrote."""
-    estimator, path = read_description(cls, folder, LAYOUT)
+    estimator, path, _ = read_description(cls, folder, LAYOUT)
     file = path.parent / ARRAYS
     try:
         arrays = load_file(file)
