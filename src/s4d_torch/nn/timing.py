@@ -71,15 +71,18 @@ def read_resets(
         return Pieces.packed(_offsets(cu_seqlens, u))
     if resets is None or isinstance(resets, Pieces):
         return resets
-    shape = tuple(u.shape[:2])
+    _check_resets(resets, tuple(u.shape[:2]))
+    if resets.device != u.device:
+        raise ValueError(f"resets is on {resets.device}, u on {u.device}; move one of them")
+    return Pieces.cut(resets, lengths)
+
+
+def _check_resets(resets: Any, shape: tuple[int, ...]) -> None:
     if not isinstance(resets, Tensor) or resets.dtype != torch.bool or resets.shape != shape:
         got = f"{resets.dtype} {tuple(resets.shape)}" if isinstance(resets, Tensor) else resets
         raise ValueError(
             f"resets must be torch.bool {shape}, True where a new sequence begins, got {got}"
         )
-    if resets.device != u.device:
-        raise ValueError(f"resets is on {resets.device}, u on {u.device}; move one of them")
-    return Pieces.cut(resets, lengths)
 
 
 def _offsets(cu_seqlens: Any, u: Tensor) -> Tensor:
@@ -122,12 +125,7 @@ def begin_anew(state: Tensor, resets: Tensor | None) -> Tensor:
     """A carried state (batch, ...), zeros where ``resets`` (batch,) says that a sequence begins."""
     if resets is None:
         return state
-    shape = tuple(state.shape[:1])
-    if not isinstance(resets, Tensor) or resets.dtype != torch.bool or resets.shape != shape:
-        got = f"{resets.dtype} {tuple(resets.shape)}" if isinstance(resets, Tensor) else resets
-        raise ValueError(
-            f"resets must be torch.bool {shape}, True where a new sequence begins, got {got}"
-        )
+    _check_resets(resets, tuple(state.shape[:1]))
     return torch.where(resets.view(-1, *[1] * (state.ndim - 1)), torch.zeros_like(state), state)
 
 
