@@ -76,7 +76,8 @@ def test_a_stream_goes_on_from_a_snapshot(model: Any, tmp_path: Path) -> None:
     again.restore(path)
     assert again.samples == 70
     np.testing.assert_array_equal(again.push(X[0, :, :0].T), half)
-    np.testing.assert_array_equal(again.push(X[0, :, 70:].T), stream.push(X[0, :, 70:].T))
+    further = again.push(X[0, :, 70:].T), stream.push(X[0, :, 70:].T)
+    np.testing.assert_allclose(*further, rtol=1e-6)  # sums of modes begin at another sample
     with pytest.raises(ValueError, match=r"another model: .*d_input 4 instead of 2"):
         Stream(classifier(differences=False)).restore(path)
     other = classifier()
