@@ -23,7 +23,7 @@ from s4d_torch.deploy.stream.identity import digest
 from s4d_torch.deploy.stream.runner import AnyRunner, StreamPosition
 from s4d_torch.nn.method import Method
 
-FORMAT, VERSION = "s4d_torch stream", 2  # since 2 with a digest
+FORMAT, VERSION = "s4d_torch stream", 3  # since 3 states are those just after a sample
 
 
 def write_streams(
