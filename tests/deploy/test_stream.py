@@ -527,7 +527,7 @@ def test_damaged_snapshots_are_refused(tmp_path: Path) -> None:
             stream.restore(tmp_path / "file")
 
     refused("not the snapshot of a stream: its format is 'pt'", lambda m, _: m.update(format="pt"))
-    refused("has version '1'.*reads 2", lambda m, _: m.update(version="1"))
+    refused("has version '1'.*reads 3", lambda m, _: m.update(version="1"))
     refused("does not say whose", lambda m, _: m.pop("description") and None)
     refused("layer.1 is missing", lambda _, x: x.pop("layer.1") is None or None)
     refused(
