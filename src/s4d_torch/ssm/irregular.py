@@ -24,7 +24,9 @@ from torch.utils.checkpoint import checkpoint
 from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.compiled import runtime
 from s4d_torch.ssm.compiled.irregular import scan as compiled
+from s4d_torch.ssm.compiled.irregular.tables import make_tables
 from s4d_torch.ssm.compiled.scan import whole_spans
+from s4d_torch.ssm.compiled.tables import to_lanes
 from s4d_torch.ssm.discretization import CompiledRule, bilinear_low_rank
 from s4d_torch.ssm.gaps import Gaps
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
@@ -141,25 +143,38 @@ def _compiled(space: StateSpace, u: Tensor, gaps: Gaps, ahead: int = 0) -> compi
     C = C if space.pairs else C / 2  # real modes are written as pairs, and read once
     D = torch.zeros_like(space.D) if ahead else space.D
     ends = (C.contiguous(), double(D))
-    if gaps.named is not None:
-        steps = make_steps(space, gaps.named[0])  # (gaps, H, M)
-        parts = [x for x in (steps.A_bar, steps.B_now, steps.B_before) if x is not None]
-        table = torch.view_as_real(torch.stack(parts, dim=-1))
-        table = table.flatten(-2).permute(1, 2, 0, 3)  # (H, M, gaps, 4 or 6)
-        modes = table.new_zeros(len(table), 0, 4)
-        return compiled.System(compiled.TABLES, space.looks_back, table, modes, *ends)
     rule = space.rule.code if isinstance(space.rule, CompiledRule) else None
-    if rule not in compiled.RULES:
+    modes = _modes(space) if rule in compiled.RULES else None
+    made_here = modes is not None and compiled.safe(modes, gaps.each)
+    if gaps.named is not None:
+        values = gaps.named[0]
+        if made_here and modes is not None and rule is not None:
+            table = make_tables(rule, modes, values)
+        else:
+            table = to_lanes(_table(space, values))
+        none = table.new_zeros(space.D.shape[0], 0, 4)
+        return compiled.System(compiled.TABLES, space.looks_back, table, none, *ends)
+    if not made_here or modes is None or rule is None:
         return None
+    table = to_lanes(modes.new_zeros(len(modes), modes.shape[1], 0, 4))
+    return compiled.System(rule, False, table, modes, *ends)
+
+
+def _modes(space: StateSpace) -> Tensor:
+    """``dt A`` and ``dt B``, (H, M, 4)."""
     B = space.B * space.step_size
     if space.kernel_rule.adjust is not None:
         step = space.discrete()
         B = B * (space.kernel_rule.adjust(space, step, space.C)[0].B_now / step.B_now)
-    modes = torch.view_as_real(torch.stack([space.A * space.step_size, B], dim=-1)).flatten(-2)
-    if not compiled.safe(modes, gaps.each):
-        return None
-    table = modes.new_zeros(len(modes), modes.shape[1], 0, 4)
-    return compiled.System(rule, False, table, modes, *ends)
+    return torch.view_as_real(torch.stack([space.A * space.step_size, B], dim=-1)).flatten(-2)
+
+
+def _table(space: StateSpace, gaps: Tensor) -> Tensor:
+    """The steps of some gaps by any rule, (H, M, gaps, 4 or 6)."""
+    steps = make_steps(space, gaps)  # (gaps, H, M)
+    parts = [x for x in (steps.A_bar, steps.B_now, steps.B_before) if x is not None]
+    table = torch.view_as_real(torch.stack(parts, dim=-1))
+    return table.flatten(-2).permute(1, 2, 0, 3)
 
 
 def _run_compiled(

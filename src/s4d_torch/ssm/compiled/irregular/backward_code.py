@@ -17,7 +17,7 @@ from s4d_torch.ssm.compiled.vectors import add_wide, convert, load, store
 @part
 def run_again(table, ids, n, back, x, start, states):  # type: ignore[no-untyped-def]
     """Forward once more, keeping the state before every sample, and the one after the last."""
-    r, i = load(start, 0), load(start, W)
+    r, i = convert(x, load(start, 0)), convert(x, load(start, W))
     store(states, 0, convert(states, r))
     store(states, W, convert(states, i))
     row = 6 * W if back else 4 * W

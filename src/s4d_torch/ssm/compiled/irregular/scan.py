@@ -17,7 +17,7 @@ from s4d_torch.ssm.compiled.tables import from_lanes, to_lanes
 from s4d_torch.ssm.discretization import BILINEAR, ZOH
 
 RULES = (BILINEAR, ZOH)  # those whose steps are made on the way
-CHUNKS = 4  # parts of a batch whose gradients are added up apart, for as many threads
+CHUNKS = 2  # parts of a batch whose gradients are added up apart, for as many threads
 SEGMENT = 64  # as in forward_code.py
 LARGEST_ANGLE = 1e5  # as in complex_math.py
 TABLES = -1  # in place of a rule
@@ -26,8 +26,8 @@ TABLES = -1  # in place of a rule
 class System(NamedTuple):
     """A system as the operator reads it, all in double precision.
 
-    ``tables`` (H, M, gaps, 4): A_bar and B_now of each gap, real and imaginary parts, or 6 with
-    B_before, if it ``looks_back``; or without gaps ``modes`` (H, M, 4): ``dt A`` and ``dt B``.
+    ``tables`` (G, M, gaps, 4 W): A_bar and B_now of each gap, real and imaginary parts, or 6 W
+    with B_before, if it ``looks_back``; or without gaps ``modes`` (H, M, 4): ``dt A``, ``dt B``.
     ``C`` (H, M, 2) is the real row that reads a state, ``D`` (H,) the skip. ``rule`` is TABLES, or
     the number of one of RULES.
     """
@@ -52,8 +52,8 @@ def run(
     parts = torch.view_as_real(state).transpose(0, 1).flatten(1, 2)  # (H, n M, 2)
     start = to_lanes(parts).unflatten(1, (n, -1)).transpose(0, 1).contiguous()
     first = to_lanes(before.T[..., None]).transpose(0, 1).contiguous()  # (n, G, W)
-    lanes = (to_lanes(x) for x in (system.tables, system.modes, system.C, system.D[:, None]))
-    given = (*lanes, start, first)
+    lanes = (to_lanes(x) for x in (system.modes, system.C, system.D[:, None]))
+    given = (system.tables, *lanes, start, first)
     keep = torch.is_grad_enabled() and any(x.requires_grad for x in (u, *given))
     options = [ahead, system.rule, int(system.looks_back), int(keep)]
     y, end, _ = _scan(u, spans, which, gaps, *given, options)
@@ -87,7 +87,6 @@ def _as_read(
         "D": (groups, LANES),
         "start": state,
         "before": (n, groups, LANES),
-        "kept": (_segments(rows, n), *state[1:]),
         "grad_end": state,
     }
     (u,) = as_read(u.dtype, u=(u, (rows, channels)))
@@ -140,7 +139,7 @@ def _room(vectors: int, modes: int) -> tuple[Tensor, ...]:
 
 def _empty_outputs(u: Tensor, start: Tensor, keep: int) -> tuple[Tensor, Tensor, Tensor]:
     segments = _segments(u.shape[0], start.shape[0]) if keep else 0
-    kept = start.new_empty(segments, *start.shape[1:])
+    kept = u.new_empty(segments, *start.shape[1:])
     return u.new_empty(u.shape), start.new_empty(start.shape), kept
 
 
@@ -155,10 +154,11 @@ def _run_backward(
     options: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Of u, tables, modes, C, D, start and before."""
-    named = {"tables": tables, "modes": modes, "C": C, "D": D, "before": before, "kept": kept}
+    named = {"tables": tables, "modes": modes, "C": C, "D": D, "before": before}
     ahead, rule, back, _ = options
     *read, grad_end = _as_read(back, u, spans, which, gaps, **named, grad_end=grad_end)
-    (grad_y,) = as_read(u.dtype, grad_y=(grad_y, tuple(u.shape)))
+    segments = (_segments(u.shape[0], len(spans)), *grad_end.shape[1:])
+    kept, grad_y = as_read(u.dtype, kept=(kept, segments), grad_y=(grad_y, tuple(u.shape)))
     _check_modes(rule, modes, C)
     chunk = -(-len(spans) // CHUNKS)
     chunks = -(-len(spans) // chunk)
@@ -166,8 +166,9 @@ def _run_backward(
     if int(spans[:, 1].sum()) != len(grad_u):
         grad_u.zero_()
     ends = torch.empty_like(grad_end), torch.empty_like(before)
-    sums = [x.new_zeros(chunks, *x.shape) for x in (tables.to(u.dtype), modes, C, D)]
-    arrays = (*read, grad_y, grad_end, grad_u, *ends, *sums)
+    sums = [u.new_zeros(chunks, *tables.shape)]
+    sums += [x.new_zeros(chunks, *x.shape) for x in (modes, C, D)]
+    arrays = (*read, kept, grad_y, grad_end, grad_u, *ends, *sums)
     work, *others = _room(6 * SEGMENT + 2, C.shape[1])
     room = work, u.new_empty((8 * SEGMENT + 3) * LANES), *others
     _share("backward", (ahead, chunk, rule, back), chunks, arrays, room)

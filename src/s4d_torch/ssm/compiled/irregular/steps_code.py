@@ -7,7 +7,7 @@ with ``z = dt A`` and ``b = dt B`` of the mode, (4 W,), and the gap r. A row has
 B, of each the real parts first.
 """
 
-from s4d_torch.ssm.compiled.code_cache import part
+from s4d_torch.ssm.compiled.code_cache import cached_njit, part
 from s4d_torch.ssm.compiled.irregular.complex_math import complex_expm1
 from s4d_torch.ssm.compiled.runtime import LANES as W
 from s4d_torch.ssm.compiled.vectors import convert, fill, load, store
@@ -87,3 +87,22 @@ def pull_rows(rule, mode, times, n, table, grad, grad_mode):  # type: ignore[no-
     store(grad_mode, W, gzi)
     store(grad_mode, 2 * W, gbr)
     store(grad_mode, 3 * W, gbi)
+
+
+@cached_njit(nogil=True)
+def steps_forward(first, last, rule, modes, gaps, tables):  # type: ignore[no-untyped-def]
+    """The tables (G, M, gaps, 4 W) of groups first..last, from modes (G, M, 4 W)."""
+    for g in range(first, last):
+        for m in range(modes.shape[1]):
+            make_rows(rule, modes[g, m], gaps, gaps.shape[0], tables[g, m].reshape(-1))
+
+
+@cached_njit(nogil=True)
+def steps_backward(  # type: ignore[no-untyped-def]
+    first, last, rule, modes, gaps, tables, grad_tables, grad_modes
+):
+    """The adjoint of :func:`steps_forward`; ``grad_modes`` begins as zeros."""
+    for g in range(first, last):
+        for m in range(modes.shape[1]):
+            table, grad = tables[g, m].reshape(-1), grad_tables[g, m].reshape(-1)
+            pull_rows(rule, modes[g, m], gaps, gaps.shape[0], table, grad, grad_modes[g, m])
