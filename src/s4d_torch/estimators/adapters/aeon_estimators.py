@@ -32,6 +32,16 @@ TAGS = {
 class _Adapter(Choice):
     """aeon keeps ``fit`` and ``predict`` to itself and asks for those with an underscore."""
 
+    def __init__(
+        self,
+        model: str = "trained",
+        options: dict[str, Any] | None = None,
+        random_state: Any = None,
+        n_jobs: int = 1,
+    ) -> None:
+        self.n_jobs = n_jobs
+        super().__init__(model, options, random_state)
+
     def _fit(self, X: Any, y: Any) -> Any:
         self.estimator_ = self._made().fit(X, y)
         return self
@@ -50,16 +60,6 @@ class AeonS4DClassifier(_Adapter, BaseClassifier):  # type: ignore[misc]
     _tags: ClassVar[dict[str, Any]] = TAGS
     _kind: ClassVar[Kind] = "classification"
 
-    def __init__(
-        self,
-        model: str = "trained",
-        options: dict[str, Any] | None = None,
-        random_state: Any = None,
-        n_jobs: int = 1,
-    ) -> None:
-        self.n_jobs = n_jobs
-        super().__init__(model, options, random_state)
-
     def _predict_proba(self, X: Any) -> Any:
         return self.estimator_.predict_proba(X)
 
@@ -69,13 +69,3 @@ class AeonS4DRegressor(_Adapter, BaseRegressor):  # type: ignore[misc]
 
     _tags: ClassVar[dict[str, Any]] = TAGS
     _kind: ClassVar[Kind] = "regression"
-
-    def __init__(
-        self,
-        model: str = "trained",
-        options: dict[str, Any] | None = None,
-        random_state: Any = None,
-        n_jobs: int = 1,
-    ) -> None:
-        self.n_jobs = n_jobs
-        super().__init__(model, options, random_state)

@@ -68,14 +68,6 @@ class SktimeS4DClassifier(_Adapter, BaseClassifier):  # type: ignore[misc]
     _tags: ClassVar[dict[str, Any]] = {**TAGS, "capability:predict_proba": True}
     _kind: ClassVar[Kind] = "classification"
 
-    def __init__(
-        self,
-        model: str = "trained",
-        options: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(model, options, random_state)
-
     def _predict_proba(self, X: Any) -> Any:
         return self.estimator_.predict_proba(_series(X))
 
@@ -95,14 +87,6 @@ class SktimeS4DRegressor(_Adapter, BaseRegressor):  # type: ignore[misc]
 
     _tags: ClassVar[dict[str, Any]] = TAGS
     _kind: ClassVar[Kind] = "regression"
-
-    def __init__(
-        self,
-        model: str = "trained",
-        options: dict[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(model, options, random_state)
 
 
 def _series(X: Any) -> Any:
