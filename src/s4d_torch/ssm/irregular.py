@@ -108,8 +108,12 @@ def step(space: StateSpace, u: Tensor, gaps: Tensor, state: Tensor) -> tuple[Ten
 
 
 def compiles(space: StateSpace, u: Tensor, gaps: Gaps) -> bool:
-    """Whether compiled code runs this."""
-    return _compiled(space, u, gaps) is not None
+    """Whether compiled code runs this: any rule over few gaps, those it knows over many."""
+    if torch.compiler.is_compiling() or not space.scannable:
+        return False
+    if not runtime.available(u.device, u.dtype):
+        return False
+    return gaps.named is not None or _known(space, gaps) is not None
 
 
 def _begin(
@@ -135,37 +139,38 @@ def _carried(space: StateSpace, x: Tensor, u: Tensor) -> Tensor:
 
 def _compiled(space: StateSpace, u: Tensor, gaps: Gaps, ahead: int = 0) -> compiled.System | None:
     """The system as the compiled scan reads it; None where it cannot run."""
-    if torch.compiler.is_compiling() or not space.scannable:
-        return None
-    if not runtime.available(u.device, u.dtype):
+    if not compiles(space, u, gaps):
         return None
     C = readout(space.output_row(ahead) / (2 if space.pairs else 1)).unflatten(-1, (-1, 2))
     C = C if space.pairs else C / 2  # real modes are written as pairs, and read once
     D = torch.zeros_like(space.D) if ahead else space.D
-    ends = (C.contiguous(), double(D))
-    rule = space.rule.code if isinstance(space.rule, CompiledRule) else None
-    modes = _modes(space) if rule in compiled.RULES else None
-    made_here = modes is not None and compiled.safe(modes, gaps.each)
+    ends, known = (C.contiguous(), double(D)), _known(space, gaps)
     if gaps.named is not None:
         values = gaps.named[0]
-        if made_here and modes is not None and rule is not None:
-            table = make_tables(rule, modes, values)
-        else:
-            table = to_lanes(_table(space, values))
+        table = make_tables(*known, values) if known else to_lanes(_table(space, values))
         none = table.new_zeros(space.D.shape[0], 0, 4)
         return compiled.System(compiled.TABLES, space.looks_back, table, none, *ends)
-    if not made_here or modes is None or rule is None:
-        return None
+    assert known is not None
+    rule, modes = known
     table = to_lanes(modes.new_zeros(len(modes), modes.shape[1], 0, 4))
     return compiled.System(rule, False, table, modes, *ends)
+
+
+def _known(space: StateSpace, gaps: Gaps) -> tuple[int, Tensor] | None:
+    """The number of the rule and the modes, where compiled code can make the steps of gaps."""
+    rule = space.rule.code if isinstance(space.rule, CompiledRule) else None
+    if rule not in compiled.RULES or rule is None:
+        return None
+    modes = _modes(space)
+    return (rule, modes) if compiled.safe(modes, gaps.each) else None
 
 
 def _modes(space: StateSpace) -> Tensor:
     """``dt A`` and ``dt B``, (H, M, 4)."""
     B = space.B * space.step_size
     if space.kernel_rule.adjust is not None:
-        step = space.discrete()
-        B = B * (space.kernel_rule.adjust(space, step, space.C)[0].B_now / step.B_now)
+        step = space.discrete()._replace(B_now=B)
+        B = space.kernel_rule.adjust(space, step, space.C)[0].B_now
     return torch.view_as_real(torch.stack([space.A * space.step_size, B], dim=-1)).flatten(-2)
 
 
