@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 from torch._dynamo.utils import counters
+from torch.export import Dim, export
 from torch.testing import assert_close
 
 from s4d_torch import DSS, S4, S4D, Layer, SequenceModel
@@ -127,3 +128,42 @@ def test_one_graph_serves_every_batch_of_a_model(engine: str, graphs: Callable[[
             torch._dynamo.mark_dynamic(x, axis)  # an error where a graph depends on it
         assert_close(call(u, lengths=lengths)[0], model(u, lengths=lengths)[0])
         assert graphs() == 1
+
+
+EXPORTED: dict[str, Callable[..., torch.nn.Module]] = {
+    "s4d": lambda **options: S4D(3, 8, **options),
+    "s4d-foh": lambda **options: S4D(3, 8, discretization="foh", **options),
+    "s4d-both-ways": lambda **options: S4D(3, 8, bidirectional=True, **options),
+    "dss": lambda **options: DSS(3, 8, **options),
+    "pooled": lambda **options: SequenceModel(3, 2, 4, 2, d_state=8, norm="batch", **options),
+    "per-step": lambda **options: SequenceModel(3, 2, 4, 1, d_state=8, pooling="none", **options),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+@torch.no_grad()
+def test_torch_exports_any_batch_and_length(name: str) -> None:
+    module = EXPORTED[name](generator=seed()).eval()
+    axes = {0: Dim("batch", min=1), 1: Dim("length", min=1)}
+    exported = export(module, (torch.randn(2, 9, 3),), dynamic_shapes={"u": axes}).module()
+    for batch, length in [*SHAPES, (1, 1)]:
+        u = torch.randn(batch, length, 3, generator=seed())
+        assert_close(exported(u)[0], module(u)[0], rtol=1e-5, atol=1e-6)
+
+
+# -- times and sequences, which follow from values -------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda: S4D(4, 8), lambda: SequenceModel(4, 2, 4, 1, d_state=8)])
+@pytest.mark.parametrize("told", ["rate", "resets", "cu_seqlens"])
+@torch.no_grad()
+def test_no_graph_holds_each_sample(make: Callable[[], Any], told: str) -> None:
+    module, u = make(), torch.randn(1, 2000, 4, generator=seed())
+    options: dict[str, Any] = {
+        "rate": {"rate": torch.rand(1, 2000, generator=seed()) + 0.5},
+        "resets": {"resets": torch.rand(1, 2000, generator=seed()) < 0.01},
+        "cu_seqlens": {"cu_seqlens": torch.tensor([0, 700, 2000])},
+    }[told]
+    actual, _ = torch.compile(module, backend="aot_eager")(u, **options)
+    assert_close(actual, module(u, **options)[0], rtol=1e-5, atol=1e-6)
+    assert counters["stats"]["calls_captured"] < 500

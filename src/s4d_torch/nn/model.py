@@ -31,7 +31,14 @@ from s4d_torch.nn.pretrained import Pretrained, configurable
 from s4d_torch.nn.state import ModelState
 from s4d_torch.nn.stepping.generation import Generation, start_of
 from s4d_torch.nn.stepping.step import CompiledStep
-from s4d_torch.nn.timing import Rate, read_rate, read_resets, read_step_rate, stretches
+from s4d_torch.nn.timing import (
+    Rate,
+    outside_graphs,
+    read_rate,
+    read_resets,
+    read_step_rate,
+    stretches,
+)
 from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.pieces import Pieces
 from s4d_torch.ssm.precision import double_dtype
@@ -123,6 +130,7 @@ class SequenceModel(Pretrained):
         layer = Layer(**_taken_by(Layer, options), generator=generator, **factory)
         return Block(layer, **_taken_by(Block, options), **factory)
 
+    @outside_graphs
     def forward(
         self,
         u: Tensor | PackedSequence,

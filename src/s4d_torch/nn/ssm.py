@@ -9,18 +9,9 @@ from torch import Generator, Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from s4d_torch._registry import unknown
-from s4d_torch.nn import validate
+from s4d_torch.nn import timing, validate
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
-from s4d_torch.nn.timing import (
-    Rate,
-    Resets,
-    begin_anew,
-    read_rate,
-    read_resets,
-    read_step_rate,
-    stretches,
-)
 from s4d_torch.ssm import initialization, irregular, recurrence
 from s4d_torch.ssm.autodiff import at_hand
 from s4d_torch.ssm.constraint import CONSTRAINTS
@@ -222,6 +213,7 @@ class SSM(nn.Module):
             )
         return self._state_space(rate).kernel(length, algorithm)
 
+    @timing.outside_graphs
     def forward(
         self,
         u: Tensor | PackedSequence,
@@ -229,8 +221,8 @@ class SSM(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         mask: Tensor | None = None,
-        rate: Rate = 1.0,
-        resets: Resets | None = None,
+        rate: timing.Rate = 1.0,
+        resets: timing.Resets | None = None,
         cu_seqlens: Tensor | Sequence[int] | None = None,
         return_state: bool = True,
         _zero_ends: bool = True,
@@ -256,9 +248,9 @@ class SSM(nn.Module):
         # padding of u has to be finite then.
         lengths = self.read_lengths(u, lengths, mask)
         batch, length = u.shape[:2]
-        read = read_rate(rate, (batch, length), lengths, u)
+        read = timing.read_rate(rate, (batch, length), lengths, u)
         gaps, rate = (read, 1.0) if isinstance(read, Gaps) else (None, read)
-        pieces = read_resets(resets, cu_seqlens, lengths, u)
+        pieces = timing.read_resets(resets, cu_seqlens, lengths, u)
         if state is not None:
             self._check_causal("continue from a state")
             rows = len(pieces) if pieces is not None and pieces.rows is None else batch
@@ -270,19 +262,19 @@ class SSM(nn.Module):
                 # whoever looks ahead would hear the padding
                 valid = (torch.arange(length, device=u.device) < lengths[:, None])[..., None]
                 x = torch.where(valid, x, 0.0)
-            timing: Any = {"engine": self.engine, "gaps": gaps, "pieces": pieces}
+            how: Any = {"engine": self.engine, "gaps": gaps, "pieces": pieces}
             if both_ways:
-                y, state = run_both_ways(space, x, **timing), None
+                y, state = run_both_ways(space, x, **how), None
             else:
                 start = state if pieces is None else pieces.start(state)
-                y, state = run(space, x, start, lengths, need_state=return_state, **timing)
+                y, state = run(space, x, start, lengths, need_state=return_state, **how)
                 if pieces is not None and state is not None:
                     state = pieces.end(state)
             if valid is not None and _zero_ends:
                 y = torch.where(valid, y, 0.0)
             return y.to(u.dtype), state
 
-    def stored_for_short(self, u: Tensor, rate: Rate) -> tuple[Any, ...] | None:
+    def stored_for_short(self, u: Tensor, rate: timing.Rate) -> tuple[Any, ...] | None:
         """The parameters for a block in one operation, if u is run term by term in training."""
         if isinstance(rate, Tensor | Gaps):
             return None
@@ -303,7 +295,7 @@ class SSM(nn.Module):
         return validate.sequence_lengths(lengths, tuple(u.shape[:1]), u.shape[1], u.device)
 
     def step(
-        self, u: Tensor, state: Tensor, *, rate: Rate = 1.0, resets: Tensor | None = None
+        self, u: Tensor, state: Tensor, *, rate: timing.Rate = 1.0, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """One sample: u (batch, d_model) -> y (batch, d_model) and the next state.
 
@@ -313,8 +305,8 @@ class SSM(nn.Module):
         self._check_causal("step")
         validate.signal("u", u, "(batch, d_model)", self.d_model, self.raw_C.dtype)
         validate.same_device(u, self.raw_C)
-        rate = read_step_rate(rate, u)
-        state = begin_anew(self._read_state(state, u.shape[0], u.device), resets)
+        rate = timing.read_step_rate(rate, u)
+        state = timing.begin_anew(self._read_state(state, u.shape[0], u.device), resets)
         with full_precision(u.device):
             if isinstance(rate, Tensor):
                 space = self._state_space(1.0)
@@ -326,7 +318,7 @@ class SSM(nn.Module):
             return (y + self.D.to(y.dtype) * x).to(u.dtype), state
 
     def states(
-        self, u: Tensor, at: Sequence[int], state: Tensor | None = None, *, rate: Rate = 1.0
+        self, u: Tensor, at: Sequence[int], state: Tensor | None = None, *, rate: timing.Rate = 1.0
     ) -> Tensor:
         """The states just after the samples ``at``, (batch, len(at), d_model, state_size).
 
@@ -336,7 +328,7 @@ class SSM(nn.Module):
         self._check_causal("have a state")
         self.read_lengths(u, None, None)
         found = []
-        for piece, times in stretches(u, at, rate):
+        for piece, times in timing.stretches(u, at, rate):
             _, state = self(piece, state, rate=times)
             assert state is not None
             found.append(state)

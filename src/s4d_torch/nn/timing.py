@@ -2,12 +2,14 @@
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from s4d_torch.nn import validate
 from s4d_torch.ssm.autodiff import at_hand
@@ -16,6 +18,30 @@ from s4d_torch.ssm.pieces import Pieces
 
 Rate = float | Tensor | Gaps
 Resets = Tensor | Pieces
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def outside_graphs(forward: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+    """``forward`` as ``torch.compile`` leaves it alone where it is told of times or sequences.
+
+    How many there are follows from values then, and a graph would hold each sample.
+    """
+    # unlike torch.compiler.disable, it imports no compiler yet
+    eager: Callable[_Given, _Answer] = _disable_dynamo(forward)
+
+    @wraps(forward)
+    def call(*args: _Given.args, **options: _Given.kwargs) -> _Answer:
+        if torch.compiler.is_compiling() and _timed(**options):
+            return eager(*args, **options)
+        return forward(*args, **options)
+
+    return call
+
+
+def _timed(rate: Any = 1.0, resets: Any = None, cu_seqlens: Any = None, **_: Any) -> bool:
+    gaps = isinstance(rate, Gaps) or (isinstance(rate, Tensor) and rate.ndim > 0)
+    return gaps or resets is not None or cu_seqlens is not None
 
 
 def read_rate(
