@@ -59,9 +59,9 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
         "pathx": Reduction({"count": 2000}, _SLIM, {"epochs": 6}),
     },
     "study": {
-        **dict.fromkeys(("scifar", "image"), Reduction({}, _SMALL, {"epochs": 4})),
-        "sc35": Reduction({}, _SLIM, {"epochs": 20}),
-        **dict.fromkeys(_BIDMC, Reduction({}, _SLIM, {"epochs": 8})),
+        **dict.fromkeys(("scifar", "image"), Reduction({}, _SMALL, {"epochs": 2})),
+        "sc35": Reduction({}, _SLIM, {"epochs": 16}),
+        **dict.fromkeys(_BIDMC, Reduction({}, _SLIM, {"epochs": 4})),
         "listops": Reduction({"source": "nyu"}, _SMALL, {"epochs": 10}),
         "text": Reduction({"max_length": 1024}, _SLIM, {"epochs": 5}),
         "retrieval": Reduction({"max_length": 1000}, _SMALL, {"epochs": 3, "train_size": 10000}),
@@ -93,7 +93,7 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
 ABLATIONS: dict[tuple[str, str], Reduction] = {
     ("sc35", "small"): Reduction({"sample_rate": 8000}),
     ("sc35", "study"): Reduction(
-        {"sample_rate": 8000}, {"pooling": "mean"}, {"epochs": 20, "rate_jitter": 0.2}, {"lr": 0.01}
+        {"sample_rate": 8000}, {"pooling": "mean"}, {"epochs": 16, "rate_jitter": 0.2}, {"lr": 0.01}
     ),
     ("sc35", "tiny"): Reduction({"sample_rate": 8000}, {"pooling": "mean"}, {"epochs": 8}),
 }
