@@ -85,8 +85,9 @@ def test_decimation_takes_every_second_sample_and_halves_the_rate() -> None:
     assert data.signature.length == 3
     assert data.signature.sample_rate == 4
     assert data.batch(data.test, np.array([0])).inputs[0, :, 0].tolist() == [1, 5, 9]
-    with pytest.raises(ValueError, match="these are ragged"):
-        dataset(Sequences.of(ramps([5, 4]))).decimated(2)
+    ragged = dataset(Sequences.of(ramps([5, 2]))).decimated(2)
+    assert [ragged.test.inputs[0][i][:, 0].tolist() for i in (0, 1)] == [[1, 5, 9], [1]]
+    assert ragged.test.inputs[0] is ragged.train.inputs[0]
 
 
 def test_a_part_of_grouped_sequences_has_all_classes() -> None:

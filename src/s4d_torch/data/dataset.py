@@ -63,6 +63,12 @@ class Sequences:
             row[: len(sequence)] = sequence
         return batch
 
+    def decimated(self, step: int) -> Sequences:
+        """Every ``step``-th sample of each, from the first."""
+        if self.offsets is None:
+            return Sequences(self.values[:, ::step])
+        return Sequences.of([self[i][::step] for i in range(len(self))])
+
     @staticmethod
     def of(arrays: Sequence[Array]) -> Sequences:
         """Put separate sequences, (length, features) or (length,), into one array."""
@@ -270,13 +276,14 @@ class Dataset:
         return self.mapped(lambda split: replace(split, grouped=True))
 
     def decimated(self, step: int) -> Dataset:
-        """Every ``step``-th sample, taken without a filter; sequences of one length only."""
-        if any(tower.ragged for tower in self.train.inputs):
-            raise ValueError("only sequences of one length can be decimated; these are ragged")
+        """Every ``step``-th sample, taken without a filter."""
+        made: dict[int, Sequences] = {}  # splits share what they are stored in
 
         def thin(split: Split) -> Split:
-            inputs = tuple(Sequences(tower.values[:, ::step]) for tower in split.inputs)
-            return replace(split, inputs=inputs)
+            for tower in split.inputs:
+                if id(tower) not in made:
+                    made[id(tower)] = tower.decimated(step)
+            return replace(split, inputs=tuple(made[id(tower)] for tower in split.inputs))
 
         rate = self.signature.sample_rate
         length = -(-self.signature.length // step)

@@ -1,70 +1,23 @@
-"""Sequences whose next symbol is predicted from those before: ``mnist-pixels``, ``fsdd-audio``.
+"""Sequences whose next symbol is predicted from those before.
 
 The values of another task become symbols by a quantisation: even steps for pixels, the mu-law for
-sound. A model that predicts the next one can generate.
+sound. A model that predicts the next one can generate. ``digits-pixels`` and ``spoken-audio`` come
+with the package, ``mnist-pixels`` and ``fsdd-audio`` are downloaded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from s4d_torch._registry import Registry
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.data.task import LAPTOP, TASKS, register
-from s4d_torch.data.tasks import fsdd, mnist
+from s4d_torch.data.tasks import digits, fsdd, mnist, spoken
+from s4d_torch.data.tasks.quantization import QUANTIZATIONS, check_levels
 
-
-@dataclass(frozen=True)
-class Quantization:
-    """``encode(values, levels)`` gives symbols below ``levels``; ``decode`` undoes it.
-
-    Each symbol stands for one value between ``low`` and 1: ``encode(decode(s)) = s``. Values beyond
-    these are cut off.
-    """
-
-    encode: Callable[[Array, int], Array]
-    decode: Callable[[Array, int], Array]
-    low: float
-
-
-def encode_linear(values: Array, levels: int) -> Array:
-    """Values from 0 to 1 -> the nearest of ``levels`` even steps."""
-    return np.floor(np.clip(values, 0, 1) * (levels - 1) + 0.5).astype(np.int64)
-
-
-def decode_linear(symbols: Array, levels: int) -> Array:
-    return np.asarray(symbols) / (levels - 1)
-
-
-def encode_mu_law(values: Array, levels: int) -> Array:
-    """Values from -1 to 1 -> even steps of ``sign(x) log(1 + mu |x|) / log(1 + mu)``.
-
-    mu = levels - 1. Small values get fine steps and large ones coarse steps, as the ear has them.
-    """
-    mu = levels - 1
-    values = np.clip(np.asarray(values, dtype=np.float64), -1, 1)
-    bent = np.sign(values) * np.log1p(mu * np.abs(values)) / np.log1p(mu)
-    return np.floor((bent + 1) / 2 * mu + 0.5).astype(np.int64)
-
-
-def decode_mu_law(symbols: Array, levels: int) -> Array:
-    mu = levels - 1
-    bent = 2 * np.asarray(symbols) / mu - 1
-    return np.sign(bent) * np.expm1(np.abs(bent) * np.log1p(mu)) / mu
-
-
-QUANTIZATIONS: Registry[Quantization] = Registry("quantization")
-QUANTIZATIONS.register("linear", Quantization(encode_linear, decode_linear, low=0.0))
-QUANTIZATIONS.register("mu-law", Quantization(encode_mu_law, decode_mu_law, low=-1.0))
-
-
-def check_levels(levels: int) -> None:
-    if isinstance(levels, bool) or not isinstance(levels, int):
-        raise TypeError(f"levels must be an integer, got {levels!r}")
-    if not 2 <= levels <= 256:
-        raise ValueError(f"levels must lie between 2 and 256, got {levels}")
+GREYS = 17  # of the embedded digits
+INT16 = np.arange(2**16).astype(np.uint16).view(np.int16)  # in the order of their bits
 
 
 @dataclass(frozen=True)
@@ -100,8 +53,21 @@ def load_mnist_pixels(options: MnistPixelsOptions, folder: DataFolder) -> Datase
 def load_fsdd_audio(options: FsddAudioOptions, folder: DataFolder) -> Dataset:
     """Clips as levels, (samples,) each."""
     plain = fsdd.FsddOptions(options.max_seconds, options.split_seed)
-    values = np.arange(2**16).astype(np.uint16).view(np.int16) / 2**15
-    return as_symbols(fsdd.load_fsdd(plain, folder), "mu-law", values, options.levels)
+    return as_symbols(fsdd.load_fsdd(plain, folder), "mu-law", INT16 / 2**15, options.levels)
+
+
+def load_digits_pixels(options: digits.DigitsOptions, folder: DataFolder) -> Dataset:
+    """Images as (n, 64) levels 0 to 16, row by row: the pixels as they are."""
+    return as_symbols(
+        digits.load_digits(options, folder), "linear", np.arange(256) / digits.BRIGHTEST, GREYS
+    )
+
+
+def load_spoken_audio(options: spoken.SpokenOptions, folder: DataFolder) -> Dataset:
+    """Clips as the levels that they are stored in, (samples,) each."""
+    return as_symbols(
+        spoken.load_spoken(options, folder), "mu-law", INT16 / spoken.LOUDEST, spoken.LEVELS
+    )
 
 
 def as_symbols(dataset: Dataset, quantization: str, values: Array, levels: int) -> Dataset:
@@ -180,6 +146,26 @@ register(
         summary="spoken digits, raw audio at 8 kHz: the next sample from those before",
         options=FsddAudioOptions,
         load=load_fsdd_audio,
+        metric="bits",
+        small=replace(_SMALL, batch_size=16, epochs=5),
+    )
+)
+register(
+    replace(
+        TASKS["digits"],
+        name="digits-pixels",
+        summary="handwritten digits, 8x8 pixels: the next pixel from those before",
+        load=load_digits_pixels,
+        metric="bits",
+        small=replace(_SMALL, epochs=20, dt_min=0.01, dt_max=0.5),
+    )
+)
+register(
+    replace(
+        TASKS["spoken"],
+        name="spoken-audio",
+        summary="spoken digits, raw audio at 8 kHz: the next sample from those before",
+        load=load_spoken_audio,
         metric="bits",
         small=replace(_SMALL, batch_size=16, epochs=5),
     )

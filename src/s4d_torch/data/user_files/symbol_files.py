@@ -8,7 +8,7 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.png import read_png, require_pillow, write_png
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio, write_wav
-from s4d_torch.data.tasks.symbols import QUANTIZATIONS, encode_linear, encode_mu_law
+from s4d_torch.data.tasks.quantization import QUANTIZATIONS, encode_linear, encode_mu_law
 
 FORMATS = (".wav", ".png", ".npy", ".txt")
 PAUSE = 0.2  # seconds between two sounds of a file
