@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.installed ## train small models on the digits and compare them
+demo: .venv/.usable ## train on spoken digits beside an LSTM, and hear words live
 	@$(BIN)/s4d demo
 
 bench: .venv/.installed ## measure speed and memory against the alternatives; takes long
@@ -51,10 +51,16 @@ lint: .venv/.installed ## check style (ruff) and types (mypy, strict)
 	@$(PYTHON) -m venv .venv
 	@touch $@
 
+# The package and what it needs; enough to use it, and much less than the tests need.
+.venv/.usable: .venv/.pins pyproject.toml
+	@echo "installing s4d-torch into .venv (a minute, the first time)"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e .
+	@touch $@
+
 # One pip command, so that the resolver sees torch and all that needs it at once. Then aeon
 # and sktime, whose checks of estimators the tests run: they ask for older packages than they need.
 .venv/.installed: .venv/.pins pyproject.toml
 	@echo "installing s4d-torch and the pinned packages into .venv (minutes, the first time)"
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m pip install -qq --no-deps -c constraints.txt aeon sktime scikit-base
-	@touch $@
+	@touch .venv/.usable $@

@@ -12,7 +12,7 @@ from rich.console import Console
 from s4d_torch import METHODS, __version__
 from s4d_torch.cli import main
 from s4d_torch.cli.demo import Demo
-from s4d_torch.explore.side_by_side import digit_models
+from s4d_torch.explore.side_by_side import spoken_models
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
 from s4d_torch.ssm.initialization import INITIALIZATIONS
 
@@ -94,11 +94,14 @@ def test_demo_prints_lines_and_a_table_and_writes_a_page(
     assert main(["demo", "--quick", "--out", str(page)]) == 0
     shown = capsys.readouterr().out
     lines, written = shown.splitlines(), page.read_text()
-    for name in digit_models(1, seed=0):
+    for name in spoken_models(1, seed=0):
         assert sum(line.startswith(f"{name} ") and "epoch  1 " in line for line in lines) == 1
         assert sum(line.startswith(f"│ {name} ") and "%" in line for line in lines) == 1
         assert f"<td>{name}</td>" in written
-    assert written.count('<svg class="chart"') == 3  # learning curves, kernels before and after
+    assert sum(line.startswith("  heard ") for line in lines) == 5
+    # accuracy over time, a word as it comes in, kernels before and after
+    assert written.count('<svg class="chart"') == 4
+    assert '<audio controls src="data:audio/wav;base64,UklGR' in written
     assert "http" not in written  # opens without a network
     assert "\x1b" not in shown
 

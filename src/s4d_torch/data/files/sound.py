@@ -125,9 +125,9 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
     return np.asarray(found.astype(samples.dtype))
 
 
-def write_wav(path: Path, samples: Array, rate: int) -> None:
+def write_wav(target: Path | BinaryIO, samples: Array, rate: int) -> None:
     """Write one channel of samples from -1 to 1, (n,), with 16 bits each."""
-    with wave.open(str(path), "wb") as file:
+    with wave.open(str(target) if isinstance(target, Path) else target, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(rate)

@@ -4,8 +4,17 @@
 """
 
 from s4d_torch.paper.report.chart import Line
-from s4d_torch.paper.report.page import Chart, Code, Heading, Page, Paragraph, Picture, Table
+from s4d_torch.paper.report.page import (
+    Chart,
+    Code,
+    Heading,
+    Page,
+    Paragraph,
+    Picture,
+    Sound,
+    Table,
+)
 from s4d_torch.paper.report.paper_report import make_report, write_report
 
-__all__ = ["Chart", "Code", "Heading", "Line", "Page", "Paragraph", "Picture", "Table"]
+__all__ = ["Chart", "Code", "Heading", "Line", "Page", "Paragraph", "Picture", "Sound", "Table"]
 __all__ += ["make_report", "write_report"]

@@ -130,6 +130,22 @@ class Picture:
         return f"![{self.caption}]({Path(os.path.relpath(self.file, folder)).as_posix()})"
 
 
+@dataclass(frozen=True)
+class Sound:
+    """A wav file to be heard; only the page has it, with a player."""
+
+    wav: bytes
+    caption: str
+
+    def html(self) -> str:
+        content = base64.b64encode(self.wav).decode()
+        player = f'<audio controls src="data:audio/wav;base64,{content}"></audio>'
+        return _figure(player, self.caption)
+
+    def markdown(self, folder: Path) -> str:
+        return ""
+
+
 @dataclass
 class Page:
     """A title and the blocks below it."""
