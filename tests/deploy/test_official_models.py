@@ -16,6 +16,7 @@ from torch import Tensor
 import official_reference as reference
 from official_reference import rounded, tensors
 from s4d_torch import SequenceModel
+from s4d_torch.cli.common.parsing import CommandError
 from s4d_torch.cli.convert import Convert
 from s4d_torch.deploy import (
     from_official,
@@ -277,6 +278,16 @@ def test_convert_shows_checks_and_writes_a_layer(tmp_path: Path, rng: np.random.
     assert "the same output as in the file: at once" in shown
     errors = output_errors(load_layer(out), torch.from_numpy(u), torch.from_numpy(y))
     assert max(errors.values()) < 1e-5
+
+
+def test_convert_needs_no_more_than_the_file(tmp_path: Path, rng: np.random.Generator) -> None:
+    """``s4d convert official.pt``, as the README shows it; it never writes over what is there."""
+    file = tmp_path / "official.pt"
+    torch.save(tensors(example(rng)), file)
+    convert(Convert(file))
+    assert SequenceModel.from_pretrained(tmp_path / "official").config["n_layers"] == 2
+    with pytest.raises(CommandError, match="official is there already; name a folder with --out"):
+        convert(Convert(file))
 
 
 def test_convert_writes_a_model_or_one_layer_of_it(

@@ -1,8 +1,10 @@
 """The documentation builds without a warning, and every link in it leads somewhere."""
 
 import re
+import runpy
 import subprocess
 import sys
+import types
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+EXPLORER = "explorer.html"
+FRONT = ("index.md", "performance.md")
 
 
 class Page(HTMLParser):
@@ -84,6 +88,57 @@ def test_the_reference_has_the_public_names(site: Site) -> None:
     last = {str(place).rsplit(".", 1)[-1] for place in places}
     missing = set(s4d_torch.__all__) - last - {"__version__", "METHODS"}
     assert missing == set()
+
+
+def test_nothing_comes_from_a_network(site: Site) -> None:
+    """Formulas, the explorer and all scripts are in the site itself."""
+    for path, page in site.pages.items():
+        text = path.read_text("utf-8")
+        assert not re.search(r'<(script|img|iframe)[^>]* src="(https?:)?//', text), path
+        assert not re.search(r'<link[^>]* rel="stylesheet"[^>]* href="(https?:)?//', text), path
+        assert "Alias for field number" not in text, path
+        assert EXPLORER not in page.links or (path.parent / EXPLORER).is_file()
+    assert "<math " in (site.folder / "mathematics.html").read_text("utf-8")
+    assert EXPLORER in site.pages[site.folder / "explore.html"].links
+
+
+def test_every_command_and_example_has_its_place(site: Site) -> None:
+    from s4d_torch.cli import COMMANDS
+
+    commands = site.pages[site.folder / "commands.html"]
+    assert {f"s4d-{name}" for name in COMMANDS} <= commands.places
+    assert "--checkpoint-minutes" in commands.path.read_text("utf-8")
+    gallery = (ROOT / "docs" / "gallery.md").read_text("utf-8")
+    assert [p.name for p in ROOT.glob("examples/*.py") if f"examples/{p.name}" not in gallery] == []
+
+
+def test_parameters_of_layers_are_explained(site: Site) -> None:
+    text = (site.folder / "reference" / "nn.html").read_text("utf-8")
+    assert text.count("<strong>d_state</strong>") >= 5  # S4D, S4, DSS, SSM, Layer, SequenceModel
+
+
+def test_numbers_of_the_front_page_are_those_that_were_measured() -> None:
+    index, measured = ((ROOT / "docs" / name).read_text("utf-8") for name in FRONT)
+    numbers = re.findall(r"^\| \*\*(.+?)\*\* \|", index, re.MULTILINE)
+    commands = re.findall(r"`(s4d bench --work \w+)` \|$", index, re.MULTILINE)
+    assert len(numbers) == len(commands) == 3
+    for number, command in zip(numbers, commands, strict=True):
+        (row,) = (line for line in measured.splitlines() if line.endswith(f"| `{command}` |"))
+        assert number in row
+
+
+def test_the_readme_of_a_package_index_has_no_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "hatchling.metadata.plugin.interface"  # only builds have it
+    for depth in range(1, 5):
+        name = ".".join(place.split(".")[:depth])
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setattr(sys.modules[place], "MetadataHookInterface", object, raising=False)
+    readme_for_index = runpy.run_path(str(ROOT / "hatch_build.py"))["readme_for_index"]
+    text = "![a picture](docs/a.png) [here](docs/b.md#c) [there](https://example.org) [up](#top)"
+    assert readme_for_index(text, None) == " here [there](https://example.org) [up](#top)"
+    found = readme_for_index(text, "https://example.org/us/it/")
+    assert "![a picture](https://example.org/us/it/raw/main/docs/a.png)" in found
+    assert "[here](https://example.org/us/it/blob/main/docs/b.md#c)" in found
 
 
 def test_the_links_of_the_readme_lead_somewhere() -> None:

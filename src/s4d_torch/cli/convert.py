@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from s4d_torch.cli.common.display import plain_table, say
+from s4d_torch.cli.common.flags import shown
+from s4d_torch.cli.common.parsing import CommandError
 from s4d_torch.deploy.official import ModelOptions, convert_file
 
 
@@ -22,13 +24,16 @@ class Convert:
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """the weights"""
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    out: Annotated[Path | None, shown("FOLDER", "the name of FILE without its ending")] = None
     """the folder to write: weights as safetensors, config as JSON"""
     prefix: str = ""
     """convert only the layer whose keys start so, as in model.layers.0.layer."""
     options: Annotated[ModelOptions, tyro.conf.arg(name="")] = field(default_factory=ModelOptions)
 
     def run(self, console: Console) -> None:
+        out = self.out or self.file.with_suffix("")
+        if self.out is None and out.exists():  # what is there may be anything
+            raise CommandError(f"{out} is there already; name a folder with --out FOLDER")
         found = convert_file(self.file, prefix=self.prefix, options=self.options)
         say(console, f"{self.file} holds")
         table = plain_table("what", "value", "known from")
@@ -43,5 +48,5 @@ class Convert:
             )
         if errors:
             say(console, f"the same output as in the file: {errors} of the largest value")
-        load = found.save(self.out)
-        say(console, f"wrote {self.out}; load it with {load}({str(self.out)!r})")
+        load = found.save(out)
+        say(console, f"wrote {out}; load it with {load}({str(out)!r})")

@@ -30,7 +30,7 @@ RATE = (
 )
 TIME = (
     "Both see the clips as often and have about as many parameters. An LSTM's gradient has to go "
-    "back through thousands of steps; with more time it learns more."
+    "back through thousands of steps. Neither has finished learning: --epochs gives both more time."
 )
 LIVE = (
     "Clips of the test split, drawn at random and shown whatever came of them, go through a "

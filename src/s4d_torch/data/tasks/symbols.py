@@ -157,7 +157,7 @@ register(
         summary="handwritten digits, 8x8 pixels: the next pixel from those before",
         load=load_digits_pixels,
         metric="bits",
-        small=replace(_SMALL, epochs=20, dt_min=0.01, dt_max=0.5),
+        small=replace(_SMALL, epochs=12, dt_min=0.01, dt_max=0.5),
     )
 )
 register(
