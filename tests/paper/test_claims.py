@@ -11,6 +11,7 @@ from rich.console import Console
 from s4d_torch.cli.paper import print_claims
 from s4d_torch.paper import bases
 from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict, judge
+from s4d_torch.paper.claims.claim import count_verdicts, sentences
 from s4d_torch.paper.claims.comparison import Evidence
 from s4d_torch.paper.claims.theory import (
     basis_functions,
@@ -27,7 +28,7 @@ ERRATA = {name for name in CLAIMS if name.startswith("erratum-")}
 
 # The numbers that a verdict gives, as a pattern of its effect or detail.
 NUMBERS = {
-    "legs-without-low-rank": r"0\.032, 0\.006, 0\.00066, pointwise 0\.25, 0\.24, 0\.25",
+    "legs-without-low-rank": r"0\.032, 0\.006, 0\.00066; pointwise 0\.25, 0\.24, 0\.25",
     "reconstruction": r"0\.0039, 0\.039, 0\.36, 0\.97",
     "bilinear-smooths": r"bilinear 0\.11, 0\.026, .*1\.64 for N = 256.*seen at 1\.6",
     "largest-frequency": r"-0\.5234508, -0\.5235895, -0\.5235982",
@@ -224,11 +225,11 @@ def test_the_table_shows_every_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*CLAIMS, *FINDINGS):
         assert name in text
     assert "42 of 42" in text
-    assert "in a sense" in text
+    assert "in a sense." in text
     assert text.count("printed:") == text.count("right:") == len(ERRATA)
     last = text.strip().splitlines()[-1]
     assert last == (
-        f"{len(CLAIMS) + len(FINDINGS)} claims: {len(CLAIMS)} holds, {len(FINDINGS)} not decided"
+        f"{len(CLAIMS) + len(FINDINGS)} claims: {len(CLAIMS)} hold, {len(FINDINGS)} not decided"
     )
     assert max(map(len, text.splitlines())) <= 80
 
@@ -242,3 +243,14 @@ def test_errata_come_after_claims_and_before_findings(monkeypatch: pytest.Monkey
     assert set(names) == {*CLAIMS, *FINDINGS}
     kinds = [(name in ERRATA) + 2 * (name in FINDINGS) for name in names]
     assert kinds == sorted(kinds)
+
+
+def test_verdicts_are_counted_in_plain_words() -> None:
+    verdicts = ["fails", "holds", "not decided", "holds in part", "holds"]
+    counted = count_verdicts(verdicts, "claims")
+    assert counted == "5 claims: 2 hold, 1 fail, 1 hold in part, 1 not decided"
+    assert count_verdicts([], "claims") == "0 claims"
+
+
+def test_what_is_said_together_is_punctuated() -> None:
+    assert sentences("3 of 4", "", "Only weakly.", "at N: ") == "3 of 4. Only weakly. at N:"

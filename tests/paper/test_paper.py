@@ -17,6 +17,7 @@ from s4d_torch.data.dataset import Signature
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.claims import FINDINGS, judge
+from s4d_torch.paper.claims.claim import sentences
 from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Result, read_result, write_result
 from s4d_torch.paper.experiments.watch import label
@@ -37,7 +38,7 @@ from s4d_torch.paper.recipes.reference_tables import choices, hyperparameters
 from s4d_torch.paper.recipes.scales import REDUCTIONS
 from s4d_torch.paper.report import Line, Page, Table, make_report
 from s4d_torch.paper.report.chart import legend, line_chart, ticks
-from s4d_torch.paper.report.paper_report import commands_of
+from s4d_torch.paper.report.paper_report import _charts, commands_of
 from s4d_torch.paper.results import Results
 from s4d_torch.training.build import build_model
 
@@ -278,12 +279,21 @@ def test_sixteen_lines_look_different() -> None:
 
 # ---- the report -------------------------------------------------------------------------------
 
+HEADINGS = (
+    "What was run, and what is decided",
+    "Findings of the experiments",
+    "Claims that need no training",
+    "Parameterisation choices (Table 1)",
+)
+
 
 def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     write_results(tmp_path)
     document = make_report(Results.read(tmp_path, "tiny", [0, 1]))
     text = document.markdown(tmp_path)
-    assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15) | -45.98 |" in text
+    assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15) |" in text
+    assert "| difference |" not in text  # of a tiny model from the paper's: it says nothing
+    assert "-45.98" not in text
     assert "| row | sCIFAR |\n" in text  # of the choices, which the paper does not print
     assert "d_model 32" in text
     assert "not comparable with the paper's" in text
@@ -292,7 +302,7 @@ def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "30 runs at scale 'tiny', 0.3 hours" in text
     assert "s4d paper run choices --seeds 0 1 --tasks scifar --scale tiny\n" in text
     assert "s4d paper report --scale tiny\n" in text
-    assert "| InceptionNet | not run | 61.24 (0.69) |  | not run | 5.18 (0.07) |  | 481K |" in text
+    assert "| InceptionNet | not run | 61.24 (0.69) | not run | 5.18 (0.07) | 481K |" in text
     assert "Table 11" in text  # where a claim is made
     wider = make_report(Results.read(tmp_path, "tiny", [0, 1, 2])).markdown(tmp_path)
     assert "| S4-LegS | 50.10 (0.14) | 96.08 (0.15)" in wider  # no table has the third seed
@@ -300,6 +310,27 @@ def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     once = Results.read(tmp_path, "tiny", [0])
     drawn = make_report(once, [tmp_path / "fout.png"]).markdown(tmp_path)
     assert "![fout: The basis of FouT (a), a Fourier series" in drawn
+
+
+def test_verdicts_come_first_and_in_colour(tmp_path: Path) -> None:
+    write_results(tmp_path)
+    html = make_report(Results.read(tmp_path, "tiny", [0, 1])).html()
+    places = [html.index(f">{each}</h2>") for each in HEADINGS]
+    assert places == sorted(places)
+    assert '<td class="verdict holds">holds</td>' in html
+    assert '<td class="verdict fails">fails</td>' in html
+    assert '<td class="verdict open">not decided</td>' in html
+
+
+def test_a_legend_has_at_most_eight_lines(tmp_path: Path) -> None:
+    lines = [Line(f"row {i}", [1.0, 2.0], [0.1, 0.2]) for i in range(19)]
+    charts = _charts(lines, "accuracy", "All rows", percent=True)
+    shown = [chart.html() for chart in charts]
+    assert [text.count("<li>") for text in shown] == [6, 6, 7]
+    assert "All rows, rows 7 to 12 of 19" in shown[1]
+    assert all(sum(f"row {i}</li>" in text for text in shown) == 1 for i in range(19))
+    (one,) = _charts(lines[:8], "accuracy", "All rows", percent=True)
+    assert "All rows</figcaption>" in one.html()
 
 
 @pytest.mark.parametrize("part", ["list", "report", "claims"])
@@ -328,7 +359,7 @@ def test_a_folder_alone_gives_the_verdicts_of_the_report(monkeypatch: pytest.Mon
     verdicts = list(judge(KEPT))
     assert len(verdicts) == len(FINDINGS)
     for stated, found in verdicts:
-        numbers = f"{found.effect} {found.detail}".strip()
+        numbers = sentences(found.effect, found.detail)
         assert re.search(
             rf"\| {re.escape(stated.name)} \| {found.holds} \| [^|]* \| "
             rf"{re.escape(f'{stated.statement} ({stated.where}) | {numbers}')}",

@@ -1,6 +1,5 @@
 """``s4d paper``: the paper's tables, figures and claims as commands."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import Claim, Finding, judge
+from s4d_torch.paper.claims.claim import count_verdicts, sentences
 from s4d_torch.paper.claims.deciding import next_experiments
 from s4d_torch.paper.experiments.engines import run_one
 from s4d_torch.paper.experiments.experiment import Experiment
@@ -256,24 +256,23 @@ def print_claims(console: Console, results: Results | None = None) -> None:
 
     Findings have two: by the results, and by the numbers that the paper prints.
     """
-    counts: Counter[str] = Counter()
+    verdicts: list[str] = []
     about = {"title": "Claims of the paper", "title_style": "bold", "expand": True}
     table = plain_table(padding=(0, 1, 1, 0), **about)
     table.add_column("claim", ratio=5)
     table.add_column("verdict", no_wrap=True)
     table.add_column("numbers", ratio=6)
     for stated, verdict in judge(results):
-        counts[verdict.holds] += 1
-        numbers = Text(verdict.effect)
-        more = [x for x in (verdict.detail, verdict.what_it_takes) if x]
+        verdicts.append(verdict.holds)
+        numbers = Text(sentences(verdict.effect))
+        more = [sentences(x) for x in (verdict.detail, verdict.what_it_takes) if x]
         holds = Text(verdict.holds, style=COLORS.get(verdict.holds, "yellow"))
         if isinstance(stated, Finding) and (paper := stated.decide_by_paper()) is not None:
-            more.append(f"By the paper's numbers: {paper.holds}; {paper.effect}")
+            more.append(sentences(f"By the paper's numbers: {paper.holds}; {paper.effect}"))
         numbers.append("".join(f"\n{x}" for x in more), style="dim")
         table.add_row(_statement(stated), holds, numbers)
     console.print(table)
-    summary = ", ".join(f"{count} {holds}" for holds, count in sorted(counts.items()))
-    console.print(f"{counts.total()} claims: {summary}", highlight=False)
+    console.print(count_verdicts(verdicts, "claims"), highlight=False)
 
 
 def _statement(stated: Claim | Finding) -> Text:

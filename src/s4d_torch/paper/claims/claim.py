@@ -1,6 +1,7 @@
 """A claim of the paper, and the verdict on it: by a check with numbers, or by trained models."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,6 +49,25 @@ class Verdict:
             return f"No number of seeds decides it with the test cases of {columns}."
         most = max(need.wanted for need in self.needs if need.wanted is not None)
         return f"About {most} seeds would decide it."
+
+
+PLURAL = {"holds": "hold", "fails": "fail", "holds in part": "hold in part"}
+
+
+def count_verdicts(verdicts: Iterable[str], what: str) -> str:
+    """``12 claims: 9 hold, 2 fail, 1 not decided``"""
+    counts = Counter(verdicts)
+    order = [*PLURAL, *(each for each in counts if each not in PLURAL)]
+    summary = ", ".join(
+        f"{counts[each]} {PLURAL.get(each, each)}" for each in order if counts[each]
+    )
+    return f"{counts.total()} {what}: {summary}" if counts else f"0 {what}"
+
+
+def sentences(*texts: str) -> str:
+    """What is said one after the other, with a full stop after each where it has none."""
+    said = [text.strip() for text in texts if text.strip()]
+    return " ".join(text if text[-1] in ".:;!?" else f"{text}." for text in said)
 
 
 Check = Callable[[], Verdict]

@@ -16,6 +16,13 @@ from s4d_torch.paper.report.chart import Line, legend, line_chart
 
 # 12, -3.5, 98.1%, 1,024, 50.10 (0.14), 0.3 [1 seed], (0.001, 0.1)
 NUMBER = re.compile(r"[+−-]?[\d.,]+ ?[%xs]?( \([\d.]+\))?( \[[^]]*\])?|\([\d.]+, [\d.]+\)")
+# Cells that say how a claim fares; the words are there too, for print and other eyes.
+VERDICTS = {
+    "holds": "holds",
+    "fails": "fails",
+    "holds in part": "part",
+    "not decided": "open",
+}
 # Tables that are printed otherwise: in small letters, and over several sheets of paper.
 WIDE, LONG = 10, 25
 
@@ -197,5 +204,7 @@ def _figure(content: str, caption: str) -> str:
 
 
 def _align(cell: str) -> str:
-    """Numbers stand to the right."""
+    """Numbers stand to the right, verdicts have their colour."""
+    if cell in VERDICTS:
+        return f' class="verdict {VERDICTS[cell]}"'
     return ' class="number"' if NUMBER.fullmatch(cell) else ""

@@ -4,10 +4,12 @@ import shlex
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import FINDINGS, Finding, judge
+from s4d_torch.paper.claims.claim import count_verdicts, sentences
 from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.watch import label, outcome
 from s4d_torch.paper.figures import FIGURES, save_figure
@@ -17,6 +19,8 @@ from s4d_torch.paper.report.chart import Line
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
 from s4d_torch.paper.results import Cell, Results, TableResults
 from s4d_torch.training.metrics import METRICS
+
+MOST_LINES = 8  # of a chart, as many as there are colours
 
 INTRODUCTION = (
     'The tables and figures of "On the Parameterization and Initialization of Diagonal State '
@@ -49,7 +53,7 @@ def write_report(results: Results, out: Path, *, figures: bool = True) -> None:
 def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     """All that is known at this scale; tables without any result are named at the end."""
     page = Page(f"The paper, at scale '{results.scale}'", [Paragraph(INTRODUCTION)])
-    page.add(*_overview_blocks(results))
+    page.add(*_overview_blocks(results), *_claim_blocks(results))
     for make in REFERENCE_TABLES.values():
         known = make()
         page.add(Heading(f"{known.title} ({known.where})"))
@@ -57,7 +61,6 @@ def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     for table in results.tables.values():
         if table.filled:
             page.add(*_table_blocks(table, results.scale))
-    page.add(*_claim_blocks(results))
     if pictures:
         page.add(Heading("Figures"))
         page.add(*(parts.Picture(file, _caption(file.stem)) for file in pictures))
@@ -78,13 +81,15 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
     recipe, header = table.recipe, ["row"]
     names = [column.name for column in table.filled]
     printed = {name for name in names if any(row[name].published for row in table.cells.values())}
+    compared = scale == "full"  # a difference from a smaller model says nothing
     for name in names:
-        header += [name, f"{name}: paper", "difference"] if name in printed else [name]
+        beside = [f"{name}: paper", "difference"][: 1 + compared]
+        header += [name, *beside] if name in printed else [name]
     header += [f"{name}: paper" for name in recipe.extra]
     rows = [
         [
             row,
-            *(part for name in names for part in _shown(cells[name], name in printed)),
+            *(part for name in names for part in _shown(cells[name], name in printed, compared)),
             *(column.get(row, "") for column in recipe.extra.values()),
         ]
         for row, cells in table.cells.items()
@@ -92,7 +97,8 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
     ]
     for row, theirs in recipe.borrowed.items():  # of others: nothing is run
         shown = (
-            ["not run", theirs[name], ""] if name in printed else ["not run"] for name in names
+            ["not run", theirs[name], *[""] * compared] if name in printed else ["not run"]
+            for name in names
         )
         extra = (column.get(row, "") for column in recipe.extra.values())
         rows.append([row, *(part for each in shown for part in each), *extra])
@@ -105,17 +111,34 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
         if column.value in ("test", "validation"):
             metric, caption = TASKS[column.task].metric, f"{recipe.title}: {column.name}"
             lines, y = _curves(table, column, f"validation_{metric}"), f"validation {metric}"
-            blocks.append(parts.Chart(lines, "epoch", y, caption, metric == "accuracy"))
+            blocks += _charts(lines, y, caption, percent=metric == "accuracy")
     return blocks
 
 
-def _shown(cell: Cell, printed: bool) -> list[str]:
-    """Ours, and beside it the paper's and the difference where the paper prints the column."""
+def _charts(lines: Sequence[Line], y: str, caption: str, *, percent: bool) -> list[PageBlock]:
+    """Several charts of about as many lines, where one would have more than can be told apart."""
+    count = -(-len(lines) // MOST_LINES) or 1
+    cuts = [len(lines) * i // count for i in range(count + 1)]
+    return [
+        parts.Chart(
+            lines[first:last],
+            "epoch",
+            y,
+            caption if count == 1 else f"{caption}, rows {first + 1} to {last} of {len(lines)}",
+            percent,
+        )
+        for first, last in pairwise(cuts)
+    ]
+
+
+def _shown(cell: Cell, printed: bool, compared: bool) -> list[str]:
+    """Ours, and where the paper prints the column, its own and, at its scale, the difference."""
     ours = str(cell)
     if cell.values and cell.missing:
         ours += f" [{len(cell.values)} seed{'s' * (len(cell.values) > 1)}]"
     difference = "" if cell.difference is None else f"{cell.difference:+.{cell.digits}f}"
-    return [ours, cell.published or "", difference] if printed else [ours]
+    beside = [cell.published or "", difference][: 1 + compared]
+    return [ours, *beside] if printed else [ours]
 
 
 def _sizes(recipe: Recipe, columns: Sequence[Column], scale: str) -> str:
@@ -193,17 +216,17 @@ def _claim_blocks(results: Results) -> list[PageBlock]:
     rows, findings = [], []
     for stated, verdict in judge(results):
         statement = f"{stated.statement} ({stated.where})"
-        numbers = " ".join(x for x in (verdict.effect, verdict.detail) if x)
+        numbers = sentences(verdict.effect, verdict.detail)
         if isinstance(stated, Finding):
             paper = stated.decide_by_paper()
-            numbers = f"{numbers} {verdict.what_it_takes}".strip()
-            if paper is not None:
-                numbers += f" By the paper: {paper.effect}"
+            theirs = "" if paper is None else f"By the paper: {paper.effect}"
+            numbers = sentences(numbers, verdict.what_it_takes, theirs)
             by_paper = "no numbers printed" if paper is None else paper.holds
             findings.append([stated.name, verdict.holds, by_paper, statement, numbers])
             continue
         if stated.right:
-            statement = f"printed: {stated.statement} Right: {stated.right} ({stated.where})"
+            printed, right = sentences(stated.statement), sentences(stated.right)
+            statement = f"Printed: {printed} Right: {right} ({stated.where})"
         rows.append([verdict.holds, statement, numbers])
     heading = ["finding", "by our runs", "by the paper's numbers", "what it says", "numbers"]
     return [
@@ -216,9 +239,7 @@ def _claim_blocks(results: Results) -> list[PageBlock]:
 
 
 def _counted(rows: Sequence[Sequence[str]], place: int, what: str) -> str:
-    counts = Counter(row[place] for row in rows)
-    summary = ", ".join(f"{count} {holds}" for holds, count in counts.items())
-    return f"{len(rows)} {what}: {summary}"
+    return count_verdicts((row[place] for row in rows), what)
 
 
 def _machine_blocks(results: Results) -> list[PageBlock]:

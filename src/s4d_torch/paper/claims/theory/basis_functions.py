@@ -55,7 +55,7 @@ def legs_without_low_rank() -> Verdict:
     pointwise = points[2] < 0.5 * points[0]
     return judged(
         weakly,
-        f"RMS error of K_0 at N = 64, 256, 1024: in the mean over 0.05 {_list(means)}, "
+        f"RMS error of K_0 at N = 64, 256, 1024: in the mean over 0.05: {_list(means)}; "
         f"pointwise {_list(points)}",
         "As an operator on smooth inputs; the highest modes keep ringing.",
         only="" if pointwise else "weakly, not pointwise.",
