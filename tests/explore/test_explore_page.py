@@ -274,7 +274,10 @@ def test_a_run_is_loaded_and_scrolled(tmp_path: Path, run_folder: Path) -> None:
     ssm = [module for module in run.model.modules() if isinstance(module, SSM)][1].double()
     assert_near(seen["K"], ssm.kernel(64)[2].detach(), "kernel of layer 2, channel 3", 1e-7)
     assert seen["hash"].startswith("layer=2&channel=3&")
-    assert 'Run.load("run")' in seen["code"]
+    made: dict[str, Any] = {}
+    exec(seen["code"], made)  # as copied, whatever folder Python is started in
+    assert made["K"].shape == (64,)
+    assert_near(seen["K"], made["K"].detach(), "the copied code's kernel", 1e-7)
 
 
 @needs_browser
@@ -282,6 +285,52 @@ def test_a_page_is_written_with_its_run_inside(tmp_path: Path, run_folder: Path)
     text = write(tmp_path, run_folder)
     script = STATE + "return [state.mode, state.layer, state.channel, view.cloud.re.length];"
     assert browse(tmp_path, text, script, hash="#layer=2&channel=4") == ["run", 1, 3, 16]
+
+
+@needs_browser
+def test_a_run_shows_as_many_samples_as_its_sequences_have(
+    tmp_path: Path, run_folder: Path
+) -> None:
+    described = describe_run(Run.load(run_folder))
+    script = (
+        STATE
+        + """
+const shown = () => [state.length, K().length, document.getElementById("length-shown").textContent];
+const first = shown(), slider = document.getElementById("length");
+slider.value = slider.max; slider.dispatchEvent(new Event("input"));
+const last = shown(), address = toHash(state), again = fromHash(address, run).length;
+document.getElementById("reset").click();
+const note = document.getElementById("run-note").textContent;
+return { first, last, again, note, reset: shown() };
+"""
+    )
+    seen = browse(tmp_path, explore_page(described | {"length": 5000}), script)
+    assert seen["first"] == seen["last"] == seen["reset"] == [5000, 5000, "5000"]
+    assert seen["again"] == 5000
+    assert "up to 5000 samples" in seen["note"]
+    assert described["length"] == 64
+
+
+@needs_browser
+def test_a_growing_pole_stays_in_sight(tmp_path: Path) -> None:
+    script = (
+        STATE
+        + """
+state = fromHash("constraint=identity&dt=0.1&moved=3:6:20", null);
+update();
+const inside = (id) => {
+  const box = plots[id].svg.getBoundingClientRect();
+  const [x, y] = plots[id].at(...at(polesOf(plots[id]), 3));
+  return x > 0 && x < box.width && y > 0 && y < box.height;
+};
+return [A(3), inside("eigenvalues"), inside("discrete"), cabs(at(view.discrete.bar, 3))];
+"""
+    )
+    pole, eigenvalue, discrete, size = browse(tmp_path, explore_page(), script)
+    assert pole == [6, 20]
+    assert size > 1.15
+    assert eigenvalue
+    assert discrete
 
 
 def test_what_the_command_refuses(tmp_path: Path, run_folder: Path) -> None:

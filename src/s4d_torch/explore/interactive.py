@@ -46,8 +46,10 @@ def describe_run(run: Run) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "name": name,
+        **({} if run.folder is None else {"folder": run.folder.as_posix()}),
         "task": str(run.config.task),
         "sample_rate": run.signature.sample_rate,
+        "length": run.signature.length,
         "layers": [describe_layer(*both) for both in zip(layers, before, strict=True)],
     }
 

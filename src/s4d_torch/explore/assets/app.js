@@ -68,7 +68,9 @@ function showControls() {
   by("B-choice").hidden = choice.init !== "legs";
   for (const name of ["B", "C", "seed"]) by(name).value = choice[name];
   show("dt", Math.log10(state.dt), shortNumber(state.dt));
-  show("length", LENGTHS.indexOf(state.length), String(state.length));
+  const lengths = lengthsOf(state, run);
+  by("length").max = lengths.length - 1;
+  show("length", lengths.indexOf(state.length), String(state.length));
   const lowRank = Boolean(view.system.P);
   for (const input of document.querySelectorAll('input[name="rule"]')) {
     input.checked = input.value === state.rule;
@@ -96,7 +98,8 @@ function showRun() {
   show("channel", state.channel + 1, `${state.channel + 1} of ${layer.dt.length}`);
   by("side-choice").hidden = layer.C.re.length < 2;
   by("side").value = state.side;
-  const notes = ["Dotted rings: before training. Small dots: the layer’s other channels."];
+  const notes = run.length ? [`Sequences of up to ${run.length} samples.`] : [];
+  notes.push("Dotted rings: before training. Small dots: the layer’s other channels.");
   if (layer.P) notes.push("Poles are those of the diagonal part; the low-rank term shifts them.");
   if (layer.kernel === "softmax") notes.push("The softmax’s normaliser is part of C.");
   by("run-note").textContent = notes.join(" ");

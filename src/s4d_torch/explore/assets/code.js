@@ -51,7 +51,7 @@ function codeOfStart({ choice, dt, rule, constraint }) {
 function codeOfRun(state, run) {
   const layer = run.layers[state.layer];
   const lines = [
-    `run = Run.load(${JSON.stringify(run.name ?? "RUN")})`,
+    `run = Run.load(${JSON.stringify(run.folder ?? run.name ?? "RUN")})  # its folder`,
     "layers = [module for module in run.model.modules() if isinstance(module, SSM)]",
     `ssm = layers[${state.layer}].double()`,
   ];

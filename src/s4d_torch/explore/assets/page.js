@@ -111,7 +111,7 @@ function listenToControls() {
   const asSeed = (text) => Math.round(between(Number(text) || 0, LIMITS.seed));
   on("seed", "input", (x) => choose({ seed: asSeed(x.value) }));
   on("dt", "input", (x) => change({ dt: Number((10 ** x.value).toPrecision(3)) }));
-  on("length", "input", (x) => change({ length: LENGTHS[x.value] }));
+  on("length", "input", (x) => change({ length: lengthsOf(state, run)[x.value] }));
   on("logarithmic", "input", (x) => change({ logarithmic: x.checked }));
   on("side", "input", (x) => change({ side: Number(x.value) }));
   on("layer", "input", (x) => scroll(Number(x.value) - 1, state.channel));

@@ -37,7 +37,7 @@ function drawEigenvalues(plot, view) {
 
 function drawDiscretePoles(plot, view) {
   const [width, height] = plot.size();
-  const reach = 1.15;
+  const { reach } = view.ranges;
   // a circle stays a circle: the longer side shows more
   const wide = (width - MARGIN.left - MARGIN.right) / (height - MARGIN.top - MARGIN.bottom);
   const [x, y] = wide > 1 ? [reach * wide, reach] : [reach, reach / wide];

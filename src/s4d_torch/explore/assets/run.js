@@ -25,6 +25,10 @@ function readRun(text) {
   if (!Array.isArray(run.layers) || run.layers.length === 0) {
     throw new Error(`This run has no "layers" with state spaces. ${HOW_TO_WRITE}`);
   }
+  if (run.length !== undefined && !(Number.isInteger(run.length) && run.length > 0)) {
+    const why = `"length" is ${JSON.stringify(run.length)}, not a number of samples`;
+    throw new Error(`This file is damaged: ${why}. ${HOW_TO_WRITE}`);
+  }
   run.layers.forEach((layer, i) => checkLayer(layer, `Layer ${i + 1}`));
   return run;
 }

@@ -25,9 +25,16 @@ const DEFAULTS = {
 };
 
 const LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096];
+const LONGEST = 16384; // more samples would make every drag slow
 const LIMITS = { N: [2, 256], dt: [1e-4, 1], imagScale: [0.01, 100], seed: [0, 4294967295] };
 
 const freshState = () => ({ ...DEFAULTS, choice: { ...DEFAULTS.choice }, moved: new Map() });
+
+// The samples that can be shown: of a run also as many as its sequences have.
+function lengthsOf(state, run) {
+  const own = state.mode === "run" && run.length ? [Math.min(run.length, LONGEST)] : [];
+  return [...new Set([...LENGTHS, ...own])].sort((a, b) => a - b);
+}
 
 const between = (x, [low, high]) => Math.min(Math.max(x, low), high);
 
@@ -137,12 +144,19 @@ function frequencyGrid(system, length) {
   return Float64Array.from([...even, ...inside]).sort();
 }
 
-function rangesOf({ system, startA, cloud }) {
+function rangesOf({ system, discrete, startA, cloud }) {
   const sets = [system.A, startA, cloud].filter(Boolean);
   const most = (part) =>
     sets.reduce((m, v) => v[part].reduce((a, x) => Math.max(a, Math.abs(x)), m), 0);
   const real = Math.max(most("re"), 0.1);
-  return { left: -1.35 * real, right: 0.35 * real, imag: Math.max(1.4 * most("im"), 5) };
+  const growing = sets.reduce((m, v) => v.re.reduce((a, x) => Math.max(a, x), m), 0);
+  const sizes = [...magnitudes(discrete.bar)].filter(Number.isFinite);
+  return {
+    left: -1.35 * real,
+    right: Math.max(0.35 * real, 1.2 * growing), // a pole that grows is seen as well
+    imag: Math.max(1.4 * most("im"), 5),
+    reach: Math.max(1.15, 1.1 * Math.max(0, ...sizes)), // of the discrete poles
+  };
 }
 
 // ---- the address --------------------------------------------------------------------------------
@@ -157,13 +171,15 @@ function toHash(state) {
     parts.push(`layer=${state.layer + 1}`, `channel=${state.channel + 1}`);
     keep("side", state.side, 0);
     parts.push(`dt=${state.dt}`, `rule=${state.rule}`, `constraint=${state.constraint}`);
+    parts.push(`length=${state.length}`);
   } else {
     for (const [name, usual] of Object.entries(DEFAULTS.choice)) {
       keep(name, state.choice[name], usual);
     }
     for (const name of ["dt", "rule", "constraint"]) keep(name, state[name], DEFAULTS[name]);
   }
-  for (const name of ["length", "selected", "logarithmic", "theme"]) {
+  if (state.mode !== "run") keep("length", state.length, DEFAULTS.length);
+  for (const name of ["selected", "logarithmic", "theme"]) {
     keep(name, state[name], DEFAULTS[name]);
   }
   const short = (z) => z.map((x) => Number(x.toPrecision(9))).join(":");
@@ -202,7 +218,8 @@ function fromHash(hash, run) {
   state.rule = oneOf("rule", Object.keys(RULES), state.rule);
   if (state.mode === "run" && run.layers[state.layer].P) state.rule = "bilinear";
   state.constraint = oneOf("constraint", Object.keys(CONSTRAINTS), state.constraint);
-  if (LENGTHS.includes(Number(given.get("length")))) state.length = Number(given.get("length"));
+  const length = Number(given.get("length"));
+  if (lengthsOf(state, run).includes(length)) state.length = length;
   state.selected = Math.round(number("selected", [-1, 1e6], -1));
   state.logarithmic = given.get("logarithmic") !== "false";
   state.theme = oneOf("theme", ["auto", "light", "dark"], "auto");
@@ -216,6 +233,7 @@ function fromHash(hash, run) {
 
 // Show a channel of a run as it was trained.
 function enterRun(state, run, layer, channel) {
+  if (state.mode !== "run" && run.length) state.length = Math.min(run.length, LONGEST);
   state.mode = "run";
   state.layer = Math.floor(between(layer, [0, run.layers.length - 1]));
   const chosen = run.layers[state.layer];
