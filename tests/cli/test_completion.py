@@ -28,7 +28,7 @@ FLAGS = re.compile(r"(?:^|, )(--[\w.-]+)")
 # what is typed, and what it becomes
 COMPLETED = {
     "s4d tr": "s4d train",
-    "s4d train dig": "s4d train digits",
+    "s4d train listo": "s4d train listops",
     "s4d train --pres": "s4d train --preset",
     "s4d train --preset sm": "s4d train --preset small",
     "s4d train --preset=sm": "s4d train --preset=small",
@@ -38,9 +38,9 @@ COMPLETED = {
     ),
     "s4d train digits --lr 0.1 --method.ini": "s4d train digits --lr 0.1 --method.init",
     "s4d train record": "s4d train recordings/",
-    "s4d evaluate --task dig": "s4d evaluate --task digits",
+    "s4d evaluate --task listo": "s4d evaluate --task listops",
     "s4d predict recordings/one": r"s4d predict recordings/one\ two.wav",
-    "s4d info dig": "s4d info digits",
+    "s4d info listo": "s4d info listops",
     "s4d tasks sc35-": "s4d tasks sc35-ar",
     "s4d runs --so": "s4d runs --sort",
     "s4d paper rep": "s4d paper report",
