@@ -10,9 +10,10 @@ from torch import Generator
 
 from s4d_torch import SequenceModel
 from s4d_torch.deploy import quantized
-from s4d_torch.deploy.export.c import compiler, format
+from s4d_torch.deploy.export.c import compiler
 from s4d_torch.deploy.export.c.format import CFormat
 from s4d_torch.deploy.export.job import Job
+from s4d_torch.deploy.export.pushes import pushed
 from s4d_torch.deploy.export.quantize import quantized_plan
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.method import METHODS
@@ -79,5 +80,6 @@ def built(folder: Path, flags: Sequence[str] = compiler.STRICT, cc: Sequence[str
 
 
 def difference(job: Job, program: Path) -> float:
-    found = format.pushed(job, program)
+    outputs = job.plan.d_output
+    found = pushed(job, lambda blocks: compiler.answers(program, blocks, outputs))
     return float(found.difference / found.largest)

@@ -25,7 +25,8 @@ from c_models import (
     write,
 )
 from s4d_torch import SequenceModel
-from s4d_torch.deploy.export.c import compiler, format, templates
+from s4d_torch.deploy.export import pushes
+from s4d_torch.deploy.export.c import compiler, templates
 from s4d_torch.deploy.export.c.format import CFormat
 from s4d_torch.deploy.export.c.tables import make_tables
 from s4d_torch.nn.activation import MIXINGS
@@ -147,12 +148,12 @@ def test_webassembly_in_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     flags = ("-std=c99", "-O3", "-msimd128", "--no-entry", exports, "-Wl,--export=__heap_base")
     wasm = compiler.build([folder / "s4d.c"], folder / "s4d.wasm", ["emcc"], flags)
     (folder / "run.js").write_text(NODE)
-    u = format.samples(job, 100, seed=3)
+    u = pushes.samples(job, 100, seed=3)
     size = CFormat().describe(job, folder)["step"]["state_bytes"]
     given = [str(wasm), str(size), "3", json.dumps(u.flatten().tolist())]
     read, *answers = json.loads(compiler.run(["node", str(folder / "run.js"), *given]))
     assert read == 0
-    wanted = format.steps(job, u)
+    wanted = pushes.steps(job, u)
     torch.testing.assert_close(torch.tensor(answers).unflatten(0, (-1, 3)), wanted)
 
 

@@ -15,7 +15,8 @@ from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
 from s4d_torch.cli.common.options import check_options, data_folder
 from s4d_torch.cli.common.parsing import CommandError, UsageError
-from s4d_torch.data import Dataset, Signature
+from s4d_torch.data import Dataset
+from s4d_torch.data.task import TASKS
 from s4d_torch.deploy.export.exporter import Exported, export_model
 from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
@@ -31,13 +32,14 @@ class Export:
     """Export a model: whole sequences of any length, and single steps with their state.
 
     The files are checked against the model before they are kept, and come with a model card. To C
-    it is single steps alone: s4d.h and s4d.c, which need no library but that of C.
+    it is single steps alone: s4d.h and s4d.c, which need no library but that of C. To web it is one
+    page, which listens, reads drawings or numbers, and needs no server.
     """
 
     run_folder: RunPath
     """the folder that 's4d train' made, or one of save_pretrained"""
-    to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2,c}")] = "onnx"
-    """ONNX, an archive of torch.export, or C99"""
+    to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2,c,web}")] = "onnx"
+    """ONNX, an archive of torch.export, C99, or a page for a browser"""
     out: Annotated[Path | None, shown("FOLDER", "export-onnx within RUN")] = None
     """the folder to write; an earlier export in it is replaced"""
     quantize: Annotated[
@@ -49,9 +51,11 @@ class Export:
         shown("{float32,float64}", "float32 in C, else float64"),
     ] = None
     """the precision of the state that steps carry; only C has a choice"""
+    name: Annotated[str | None, shown("NAME", "s4d in C, the task of a page")] = None
+    """what functions and files in C begin with, or the title of a page"""
     rate: Annotated[float, tyro.conf.arg(metavar="FLOAT")] = 1.0
     """samples of the training data that one sample will stand for: 2 for half the sampling rate"""
-    tolerance: Annotated[float | None, shown("FLOAT", "1e-5 in C, else 1e-4")] = None
+    tolerance: Annotated[float | None, shown("FLOAT", "1e-5 in C and web, else 1e-4")] = None
     """the largest difference from the model that is accepted, of the largest output"""
     data_dir: DataDir = None
     """where the data of the run is, to measure what quantisation changes"""
@@ -62,7 +66,7 @@ class Export:
         if self.to not in FORMATS:
             raise UsageError(unknown("format for --to", self.to, FORMATS))
         check_options(self, above_zero=["rate", "tolerance"])
-        model, signature, dataset, why = self._source()
+        model, known, dataset, why = self._source()
         quantize = None if self.quantize == "none" else self.quantize
         target = f"export-{self.to}-{quantize}" if quantize else f"export-{self.to}"
         done = export_model(
@@ -72,8 +76,9 @@ class Export:
             quantize=quantize,
             rate=self.rate,
             state=self.state,
-            signature=signature,
             dataset=dataset,
+            name=self.name,
+            **known,
             tolerance=self.tolerance,
             report=lambda stage: note(f"export: {stage}"),
         )
@@ -83,7 +88,7 @@ class Export:
         for line in [*summary(done), *([why] if why else [])]:
             say(console, line)
 
-    def _source(self) -> tuple[SequenceModel, Signature | None, Dataset | None, str]:
+    def _source(self) -> tuple[SequenceModel, dict[str, Any], Dataset | None, str]:
         """The model, what is known of its data, and why there is none to measure with."""
         folder = Path(self.run_folder)
         if (folder / RUN_CONFIG).is_file():
@@ -93,12 +98,15 @@ class Export:
                     dataset = run.dataset(data_folder(self.data_dir, download=False))
                 except (OSError, ValueError, ImportError) as error:
                     why = f"the scores were not measured, as the data cannot be read: {error}"
-            return _sequence_model(run.model), run.signature, dataset, why
+            config = run.config
+            task = TASKS.get(config.task)
+            known = {"signature": run.signature, "task": task, "options": config.data}
+            return _sequence_model(run.model), known, dataset, why
         if (folder / MODEL_CONFIG).is_file():
             model = _sequence_model(load_model(folder))
             if model.preprocessing is not None:
                 warnings.warn(standardized_data(model.preprocessing, folder), stacklevel=2)
-            return model, None, None, ""
+            return model, {}, None, ""
         raise CommandError(
             f"{folder} holds neither {RUN_CONFIG} nor {MODEL_CONFIG}; name a folder that "
             "'s4d train' or save_pretrained made"

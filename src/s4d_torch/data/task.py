@@ -53,6 +53,20 @@ ARENA = replace(  # "almost all tasks" of the paper's Long Range Arena
 
 
 @dataclass(frozen=True)
+class Image:
+    """The picture that a sequence is read from: ``side`` x ``side`` pixels, 0 to ``brightest``.
+
+    What was drawn fills the part ``box`` of the side. ``order`` has the pixel of each sample, rows
+    running slowest; without it they are read row by row.
+    """
+
+    side: int
+    brightest: float
+    box: float = 1.0
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Task(Generic[Options]):
     """One task. ``load(options, folder)`` reads it; every field of ``options`` is a flag.
 
@@ -88,6 +102,8 @@ class Task(Generic[Options]):
     """a text file to predict from as tokens; without it, the bytes are the tokens"""
     fixed_length: bool = False
     """whether sounds are cut to the length of the data, or filled up with zeros at their end"""
+    image: Callable[[Options], Image] | None = None
+    """of drawings read pixel by pixel: what they look like, so that new ones can be drawn"""
 
     def is_here(self, folder: DataFolder) -> bool:
         """Whether the data can be read without a download."""

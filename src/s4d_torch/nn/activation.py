@@ -2,8 +2,9 @@
 
 An entry has a module, which is enough to train, to step and for ``torch.export``. Other engines
 need a form of their own: ``compiled`` is the number by which the compiled step knows it (see
-``stepping/activation_code``), ``onnx`` adds it to a graph. Where there is no compiled form, the
-model's own step takes over; an export that lacks a form is refused.
+``stepping/activation_code``), ``onnx`` adds it to a graph, ``c`` and ``js`` are expressions of C
+and JavaScript. Where there is no compiled form, the model's own step takes over; an export that
+lacks a form is refused.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ class Activation:
     """A nonlinearity, applied feature by feature; ``module`` makes one without arguments.
 
     ``c`` is an expression of C99 for the float ``x``, in float: ``"x < 0.0f ? 0.0f : x"``. It may
-    call the C library, ``sigmoid(x)`` and ``normal(x)``, the normal distribution function.
+    call the C library, ``sigmoid(x)`` and ``normal(x)``, the normal distribution function; so may
+    ``js``, the same in JavaScript: ``"Math.max(x, 0)"``.
     """
 
     module: Callable[[], nn.Module]
     compiled: int | None = None
     onnx: OnnxForm | None = None
     c: str | None = None
+    js: str | None = None
 
     @classmethod
     def of(cls, entry: Activation | Callable[[], nn.Module]) -> Activation:
@@ -58,16 +61,34 @@ def _onnx_gelu(g: Any, x: str) -> str:
 
 
 ACTIVATIONS: EntryRegistry[Activation] = EntryRegistry("activation", Activation.of)
-ACTIVATIONS.register("gelu", Activation(nn.GELU, GELU, _onnx_gelu, "x * normal(x)"))
 ACTIVATIONS.register(
-    "relu", Activation(nn.ReLU, RELU, lambda g, x: g.op("Relu", x), "x < 0.0f ? 0.0f : x")
+    "gelu", Activation(nn.GELU, GELU, _onnx_gelu, c="x * normal(x)", js="x * normal(x)")
+)
+ACTIVATIONS.register(
+    "relu",
+    Activation(
+        nn.ReLU,
+        RELU,
+        lambda g, x: g.op("Relu", x),
+        c="x < 0.0f ? 0.0f : x",
+        js="x < 0 ? 0 : x",
+    ),
 )
 ACTIVATIONS.register(
     "silu",
-    Activation(nn.SiLU, SILU, lambda g, x: g.op("Mul", x, g.op("Sigmoid", x)), "x * sigmoid(x)"),
+    Activation(
+        nn.SiLU,
+        SILU,
+        lambda g, x: g.op("Mul", x, g.op("Sigmoid", x)),
+        c="x * sigmoid(x)",
+        js="x * sigmoid(x)",
+    ),
 )
-ACTIVATIONS.register("tanh", Activation(nn.Tanh, TANH, lambda g, x: g.op("Tanh", x), "tanhf(x)"))
-ACTIVATIONS.register("none", Activation(nn.Identity, NONE, lambda g, x: x, "x"))
+ACTIVATIONS.register(
+    "tanh",
+    Activation(nn.Tanh, TANH, lambda g, x: g.op("Tanh", x), c="tanhf(x)", js="Math.tanh(x)"),
+)
+ACTIVATIONS.register("none", Activation(nn.Identity, NONE, lambda g, x: x, c="x", js="x"))
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,8 @@ class Mixing:
 
     ``width`` 0 has no linear map. The compiled step knows a mixing by its width alone, and by
     whether it ends in a gate. ``c`` is an expression of C99 for channel ``h`` of the result, of
-    what the map gives, ``v``; it has ``S4D_WIDTH`` channels, or twice as many and so on.
+    what the map gives, ``v``; it has ``S4D_WIDTH`` channels, or twice as many and so on. ``js`` is
+    the same in JavaScript, where that number is ``width``.
     """
 
     width: int
@@ -84,6 +106,7 @@ class Mixing:
     compiled: int | None = None
     onnx: OnnxForm | None = None
     c: str | None = None
+    js: str | None = None
 
     @classmethod
     def of(cls, entry: Mixing) -> Mixing:
@@ -98,6 +121,16 @@ def _onnx_glu(g: Any, x: str) -> str:
 
 
 MIXINGS: EntryRegistry[Mixing] = EntryRegistry("mixing", Mixing.of)
-MIXINGS.register("glu", Mixing(2, nn.GLU, 2, _onnx_glu, "v[h] * sigmoid(v[h + S4D_WIDTH])"))
-MIXINGS.register("linear", Mixing(1, compiled=1, onnx=lambda g, x: x, c="v[h]"))
-MIXINGS.register("none", Mixing(0, compiled=0, onnx=lambda g, x: x, c="v[h]"))
+MIXINGS.register(
+    "glu",
+    Mixing(
+        2,
+        nn.GLU,
+        2,
+        _onnx_glu,
+        c="v[h] * sigmoid(v[h + S4D_WIDTH])",
+        js="v[h] * sigmoid(v[h + width])",
+    ),
+)
+MIXINGS.register("linear", Mixing(1, compiled=1, onnx=lambda g, x: x, c="v[h]", js="v[h]"))
+MIXINGS.register("none", Mixing(0, compiled=0, onnx=lambda g, x: x, c="v[h]", js="v[h]"))

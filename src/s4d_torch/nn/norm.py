@@ -39,8 +39,8 @@ class Norm:
     """``module(features, device, dtype)`` makes one, with ``forward(x, lengths)`` and ``step(x)``.
 
     ``fold`` gives what is left of such a module in evaluation, which is all that compiled steps,
-    ONNX and C need of it, with one kind and eps for all norms of a model; a norm that is none of
-    :class:`NormKind` has no such form.
+    ONNX, C and JavaScript need of it, with one kind and eps for all norms of a model; a norm that
+    is none of :class:`NormKind` has no such form.
     """
 
     module: Callable[..., Any]
@@ -59,7 +59,7 @@ class Norm:
     def compiled(self) -> Any:
         return self.fold
 
-    onnx = c = compiled
+    onnx = c = js = compiled
 
     def __call__(self, features: int, **factory: Any) -> Any:
         return self.module(features, **factory)

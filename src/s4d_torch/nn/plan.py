@@ -1,4 +1,4 @@
-"""A model in evaluation as plain numbers, for compiled steps, ONNX, C and ``torch.export``.
+"""A model in evaluation as plain numbers, for compiled steps and for exports of every kind.
 
 Everything that depends on weights alone is folded: systems are discretised, in double precision and
 with the skip D inside; norms with running statistics are a scale and a shift. What is left is real
@@ -213,7 +213,7 @@ class ModelPlan:
         return shapes
 
 
-def lacking(model: Model, form: Literal["compiled", "onnx", "c"]) -> list[str]:
+def lacking(model: Model, form: Literal["compiled", "onnx", "c", "js"]) -> list[str]:
     """What of a model has no such form: ``["activation 'softsign'"]``, or nothing."""
     registries: list[Registry[Any]] = [ACTIVATIONS, MIXINGS, NORMS]
     return [

@@ -13,7 +13,7 @@ import numpy as np
 from s4d_torch.data.dataset import Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.data.splits import split_randomly
-from s4d_torch.data.task import LAPTOP, Task, register
+from s4d_torch.data.task import LAPTOP, Image, Task, register
 
 IMAGES = Path(__file__).with_name("digits.npz")
 BRIGHTEST = 16.0  # a pixel counts the dark points of a 4x4 field
@@ -51,6 +51,7 @@ register(
         length=64,
         size="embedded",
         licence="CC BY 4.0",
+        image=lambda options: Image(side=8, brightest=BRIGHTEST),
         citation="Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)",
         # 64 samples are few: steps this large let a kernel fade within them
         small=replace(SMALL, dt_min=0.01, dt_max=0.5, bidirectional=False),

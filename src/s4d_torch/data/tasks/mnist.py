@@ -13,7 +13,7 @@ import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Split
 from s4d_torch.data.folder import DataFolder, Scratch, Source
-from s4d_torch.data.task import LAPTOP, Task, check_at_least, register
+from s4d_torch.data.task import LAPTOP, Image, Task, check_at_least, register
 from s4d_torch.data.tasks.pixels import ImageOptions, check_labels, image_dataset
 
 FOLDER = "mnist"
@@ -157,6 +157,9 @@ def _read_idx(file: IO[bytes], path: Path, dimensions: int) -> Array:
     return np.frombuffer(data, dtype=np.uint8).reshape(shape)
 
 
+IMAGE = Image(SIDE, brightest=255.0, box=20 / SIDE)  # digits of 20 pixels, in the middle
+
+
 _task = partial(
     Task,
     metric="accuracy",
@@ -178,6 +181,7 @@ register(
         summary="handwritten digits, 28x28 pixels, read pixel by pixel",
         options=MnistOptions,
         load=load_mnist,
+        image=lambda options: IMAGE,
     )
 )
 register(
@@ -186,5 +190,8 @@ register(
         summary="handwritten digits, 28x28 pixels, read in one random order",
         options=PermutedMnistOptions,
         load=load_pmnist,
+        image=lambda options: replace(
+            IMAGE, order=tuple(permutation(options.permutation_seed).tolist())
+        ),
     )
 )

@@ -46,12 +46,7 @@ def _first_words(facts: Facts) -> str:
 
 def _files(facts: Facts) -> list[str]:
     if facts["sequence"] is None:
-        step = facts["step"]
-        return [
-            f"`{step['header']}`, `{step['file']}`: one sample at a time, or blocks of them",
-            f"{step['constants']} bytes of constants, {step['state_bytes']} of memory for each "
-            f"sequence, about {step['stack_bytes']} of stack",
-        ]
+        return list(facts["step"]["about"])
     step = facts["why_no_step"] or (
         f"`{facts['step']['file']}`: one sample at a time, with the state in and out; "
         "zeros are the state before the first sample"
@@ -151,8 +146,7 @@ def _tables(facts: Facts) -> str:
     if facts["rate"] != 1:
         fixed = f" The sampling rate is fixed at `rate={facts['rate']:g}`."
     if facts["sequence"] is None:
-        precision = f"Arithmetic is in float32, the state in {facts['step']['state']}." + fixed
-        return "\n\n".join([*parts, precision])
+        return "\n\n".join([*parts, facts["step"]["arithmetic"] + fixed])
     lengths = (
         "`lengths` holds the number of samples of each sequence of a right-padded batch; for "
         "sequences without padding, that of `u`. It has to be given."

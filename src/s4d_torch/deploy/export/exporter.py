@@ -16,6 +16,7 @@ from s4d_torch._files import folder_in_place_of, temporary_folder
 from s4d_torch._progress import visible
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Dataset, Signature
+from s4d_torch.data.task import Task
 from s4d_torch.deploy.export import check
 from s4d_torch.deploy.export.card import card
 from s4d_torch.deploy.export.formats import FORMATS, ExportFormat
@@ -43,7 +44,7 @@ class Exported:
 
     @property
     def sequence(self) -> Path:
-        """The file for whole sequences; an export to C has none."""
+        """The file for whole sequences; an export to C, or a page, has none."""
         if self.facts["sequence"] is None:
             raise ValueError(f"an export to {self.facts['to']} has no file for whole sequences")
         return self.folder / self.facts["sequence"]["file"]
@@ -74,17 +75,22 @@ def export_model(
     state: str | None = None,
     signature: Signature | None = None,
     dataset: Dataset | None = None,
+    task: Task[Any] | None = None,
+    options: Any = None,
+    name: str | None = None,
     tolerance: float | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Exported:
-    """Write a model as ``onnx``, ``pt2``, ``c`` or another of ``FORMATS``, with a card.
+    """Write a model as ``onnx``, ``pt2``, ``c``, ``web`` or another of ``FORMATS``, with a card.
 
     ONNX and pt2 are two files, ``sequence`` and ``step``, which take any batch, the sequence any
-    length too; C is ``s4d.h`` and ``s4d.c``, which step. They compute in float32, with the state of
-    the step in float64, or for C in ``state``: ``float32`` or ``float64``. ``rate`` is fixed in
-    them. ``quantize`` stores the mixing matrices as ``int8`` or ``float16``; with a ``dataset`` the
-    scores before and after are measured. ``signature`` tells the card of classes and of the
-    normalisation of the data.
+    length too; C is ``s4d.h`` and ``s4d.c``, which step, and ``web`` one page of HTML. They compute
+    in float32, with the state of the step in float64, or for C in ``state``: ``float32`` or
+    ``float64``; a page computes in float64. ``rate`` is fixed in them. ``quantize`` stores the
+    mixing matrices as ``int8`` or ``float16``; with a ``dataset`` the scores before and after are
+    measured. ``signature`` tells the card of classes and of the normalisation of the data,
+    ``task`` and its ``options`` tell a page what its visitors may give: a drawing, for images.
+    ``name`` is the title of a page, and what functions and files in C begin with.
 
     What differs from the model by more than ``tolerance``, of the largest output, is refused: then,
     as after any error, ``folder`` is as it was. ``report`` is told what is being done.
@@ -92,11 +98,14 @@ def export_model(
     kind, target = FORMATS[to], Path(folder)
     _check_model(model)
     precision = _precision(kind, to, state)
+    if name is not None:
+        kind.check_name(name)
     versions = kind.require()
     _check_target(target)
     signature = dataset.signature if signature is None and dataset is not None else signature
     exact = check.reference(model)
-    whole = Job(make_plan(exact, rate), exact, rate, precision, signature)
+    known = (signature, task, options, name)
+    whole = Job(make_plan(exact, rate), exact, rate, precision, *known)
     kind.check(whole.plan)
     job = whole if quantize is None else _quantized(kind, to, whole, quantize)
     with folder_in_place_of(target, prefix=".export-") as place:

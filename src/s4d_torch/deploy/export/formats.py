@@ -22,6 +22,7 @@ from s4d_torch.deploy.export.check import (
 )
 from s4d_torch.deploy.export.job import Job
 from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package
+from s4d_torch.deploy.export.web.format import WebFormat
 from s4d_torch.nn.plan import ModelPlan
 
 Say = Callable[[str], None]
@@ -47,6 +48,7 @@ class ExportFormat(Protocol):
     def example(self) -> Example | None: ...
     def require(self) -> dict[str, str]: ...
     def check(self, plan: ModelPlan, /) -> object: ...
+    def check_name(self, name: str) -> None: ...
     def write(self, job: Job, place: Path, say: Say) -> None: ...
     def compare(self, job: Job, place: Path, say: Say) -> Comparison: ...
     def describe(self, job: Job, place: Path) -> dict[str, Any]: ...
@@ -77,6 +79,12 @@ class Format:
     states: tuple[str, ...] = ("float64",)
     """the precisions of the state that there are; the first unless another is asked for"""
     quantizations: tuple[str, ...] = ("int8", "float16")
+
+    def check_name(self, name: str) -> None:
+        raise ValueError(
+            f"there is nothing in a graph to be called {name!r}; a name is for 'c' and 'web'; "
+            "nothing was written"
+        )
 
     def write(self, job: Job, place: Path, say: Say) -> None:
         """The files, into a folder."""
@@ -197,3 +205,4 @@ FORMATS.register(
 
 
 FORMATS.register("c", CFormat())
+FORMATS.register("web", WebFormat())

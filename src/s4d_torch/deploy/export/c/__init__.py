@@ -5,7 +5,7 @@ A plan becomes constant arrays (``tables``), a header (``header``) and functions
 """
 
 from s4d_torch.deploy.export.c.header import header, stack_bytes, state_bytes
-from s4d_torch.deploy.export.c.source import Vector, source
+from s4d_torch.deploy.export.c.source import source
 from s4d_torch.deploy.export.c.tables import Tables, make_tables
 
-__all__ = ["Tables", "Vector", "header", "make_tables", "source", "stack_bytes", "state_bytes"]
+__all__ = ["Tables", "header", "make_tables", "source", "stack_bytes", "state_bytes"]

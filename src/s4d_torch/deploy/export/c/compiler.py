@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from s4d_torch.deploy.export.c.text import renamed
+
 STRICT = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 600  # until a compiler or a program is given up
@@ -65,12 +67,16 @@ def build(
 
 
 def build_driver(
-    folder: Path, work: Path, compiler: Sequence[str], flags: Sequence[str] = STRICT
+    folder: Path,
+    work: Path,
+    compiler: Sequence[str],
+    flags: Sequence[str] = STRICT,
+    name: str = "s4d",
 ) -> Path:
     """A program that reads samples and writes answers, from the ``s4d.c`` in a folder."""
-    driver = work / "driver.c"
-    driver.write_text(DRIVER, encoding="ascii")
-    files = [folder / "s4d.c", driver]
+    driver = work / "driver_of_samples.c"
+    driver.write_text(renamed(DRIVER, name), encoding="ascii")
+    files = [folder / f"{name}.c", driver]
     return build(files, work / "driver", compiler, (*flags, f"-I{folder}"))
 
 

@@ -1,27 +1,30 @@
 """Export to C: what is written, how it is checked on this machine, and what the card says of it."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Generator, Tensor
-
 from s4d_torch._files import temporary_folder
 from s4d_torch.deploy.export.c import compiler
 from s4d_torch.deploy.export.c.header import header, stack_bytes, state_bytes
-from s4d_torch.deploy.export.c.source import Vector, source
+from s4d_torch.deploy.export.c.source import source
 from s4d_torch.deploy.export.c.tables import make_tables
+from s4d_torch.deploy.export.c.text import renamed
 from s4d_torch.deploy.export.card import normalized
-from s4d_torch.deploy.export.check import Checked, Comparison, as_read, compared, sample_input
+from s4d_torch.deploy.export.check import Comparison
 from s4d_torch.deploy.export.job import Job
-from s4d_torch.nn.plan import ModelPlan, lacking
+from s4d_torch.deploy.export.pushes import check_steps, pushed, vector
+from s4d_torch.nn.plan import ModelPlan
 
-HEADER, SOURCE = "s4d.h", "s4d.c"
-ANSWERS, BLOCK = 6, 8  # of the test vector: answers, and samples before each of them
-BLOCKS = (1, 1, 1, 7, 64, 1, 85)  # samples of each push in a check
-AGAIN = 40  # samples after a reset
+NAME = "s4d"
+# a header of the C library under the same name might be taken in its place
+TAKEN = {
+    *("assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits"),
+    *("locale", "math", "setjmp", "signal", "stdarg", "stdbool", "stddef", "stdint", "stdio"),
+    *("stdlib", "string", "tgmath", "time", "wchar", "wctype"),
+}
 NO_COMPILER = "there is no C compiler here (cc, gcc, clang, or what CC names)"
 
 EXAMPLE = """\
@@ -60,50 +63,65 @@ class CFormat:
 
     def check(self, plan: ModelPlan) -> None:
         """Refuse a model that looks ahead, or with a choice that has no C form."""
-        if not plan.causal:
+        check_steps(plan, "c", "C")
+
+    def check_name(self, name: str) -> None:
+        """What functions, macros and files begin with."""
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,31}", name):
             raise ValueError(
-                "a bidirectional model looks ahead and cannot answer sample by sample in C; "
-                "'s4d train --causal' makes a model that can; nothing was written"
+                f"name {name!r} cannot begin the names of C functions; expected up to 32 letters, "
+                "digits and underscores, with a letter first; nothing was written"
             )
-        if without := lacking(plan.model, "c"):
-            field = {"activation": "c=", "mixing": "c=", "norm": "fold="}
-            given = ", ".join(f"{field[name.split()[0]]} for the {name}" for name in without)
+        if name.lower() in TAKEN:
             raise ValueError(
-                f"{' and '.join(without)}: no form in C; register it with one ({given}), "
-                "or export to 'pt2'; nothing was written"
+                f"{name}.h is a header of the C library; use another name than {name!r}, such as "
+                f"'{name}_model'; nothing was written"
             )
 
     def write(self, job: Job, place: Path, say: Callable[[str], None]) -> None:
-        say(f"writing {HEADER} and {SOURCE}")
-        tables = make_tables(job.plan, job.state)
-        (place / HEADER).write_text(header(job, tables), encoding="ascii")
-        (place / SOURCE).write_text(source(job, tables, vector(job)), encoding="ascii")
+        name, tables = _name(job), make_tables(job.plan, job.state)
+        say(f"writing {name}.h and {name}.c")
+        (place / f"{name}.h").write_text(header(job, tables, name), encoding="ascii")
+        text = source(job, tables, vector(job), name)
+        (place / f"{name}.c").write_text(text, encoding="ascii")
 
     def compare(self, job: Job, place: Path, say: Callable[[str], None]) -> Comparison:
         """Compiled without a warning, the self-test passed, and pushes of several sizes."""
         command = compiler.find_compiler()
         if command is None:
             return Comparison({}, NO_COMPILER)
-        say(f"compiling {SOURCE} by {command[0]}, and checking it against the model")
+        name = _name(job)
+        say(f"compiling {name}.c by {command[0]}, and checking it against the model")
         with temporary_folder(place / "build") as work:
-            flags = (*compiler.STRICT, "-DS4D_SELF_TEST")
-            compiler.run([str(compiler.build([place / SOURCE], work / "test", command, flags))])
-            program = compiler.build_driver(place, work, command)
-            return Comparison({"step": [pushed(job, program)]})
+            flags = (*compiler.STRICT, f"-D{name.upper()}_SELF_TEST")
+            test = compiler.build([place / f"{name}.c"], work / "self_test", command, flags)
+            compiler.run([str(test)])
+            program = compiler.build_driver(place, work, command, name=name)
+            outputs = job.plan.d_output
+            found = pushed(job, lambda blocks: compiler.answers(program, blocks, outputs))
+            return Comparison({"step": [found]})
 
     def describe(self, job: Job, place: Path) -> dict[str, Any]:
-        plan = job.plan
+        plan, name = job.plan, _name(job)
         read = plan.towers * (1 if plan.tokens else plan.d_input)
         u = {"name": "u", "dtype": "int32" if plan.tokens else "float32"}
         y = {"name": "y", "dtype": "float32", "shape": ["samples", plan.d_output]}
+        constants, state = make_tables(plan, job.state).bytes, state_bytes(job)
+        precision = str(job.state).removeprefix("torch.")
         step = {
-            "file": SOURCE,
-            "header": HEADER,
-            "bytes": (place / SOURCE).stat().st_size,
-            "constants": make_tables(plan, job.state).bytes,
-            "state_bytes": state_bytes(job),
+            "file": f"{name}.c",
+            "header": f"{name}.h",
+            "bytes": (place / f"{name}.c").stat().st_size,
+            "constants": constants,
+            "state_bytes": state,
             "stack_bytes": stack_bytes(job),
-            "state": str(job.state).removeprefix("torch."),
+            "about": [
+                f"`{name}.h`, `{name}.c`: one sample at a time, or blocks of them",
+                f"{constants} bytes of constants, {state} of memory for each sequence, about "
+                f"{stack_bytes(job)} of stack",
+            ],
+            "arithmetic": f"Arithmetic is in float32, the state in {precision}.",
+            "state": precision,
             "inputs": [{**u, "shape": ["samples", read]}],
             "outputs": [y],
         }
@@ -113,39 +131,9 @@ class CFormat:
         data = facts["data"]
         changed = data is not None and normalized(data)
         words = ": (x - s4d_input_shift[i]) * s4d_input_scale[i]" if changed else ""
-        return EXAMPLE.format(normalised=words).splitlines()
+        name = facts["step"]["header"].removesuffix(".h")
+        return renamed(EXAMPLE.format(normalised=words), name).splitlines()
 
 
-@torch.no_grad()
-def steps(job: Job, u: Tensor) -> Tensor:
-    """The model's own answer after each sample; u (samples, ...) as :func:`samples` gives it."""
-    state, found = job.model.initial_state(1), []
-    for sample in as_read(u, job.model):
-        y, state = job.model.step(sample[None], state, rate=job.rate)
-        found.append(y[0])
-    return torch.stack(found)
-
-
-def samples(job: Job, count: int, seed: int) -> Tensor:
-    """Of one sequence, or pair: (samples, features), with an axis of two before the features."""
-    lead = (count, 2)[: job.plan.towers]
-    return sample_input(job.plan, lead, Generator().manual_seed(seed))
-
-
-def vector(job: Job) -> Vector:
-    """What the self-test of a source compares."""
-    u = samples(job, ANSWERS * BLOCK, seed=1)
-    y = steps(job, u)[BLOCK - 1 :: BLOCK]
-    if not bool(y.isfinite().all()):
-        raise ValueError("the model itself answers with NaN or infinity; nothing was written")
-    return Vector(u.reshape(ANSWERS, BLOCK, -1), y.float())
-
-
-def pushed(job: Job, program: Path) -> Checked:
-    """Pushes of several sizes, a reset, and more, beside the model."""
-    u = samples(job, sum(BLOCKS) + AGAIN, seed=0)
-    flat, first = u.reshape(len(u), -1), sum(BLOCKS)
-    blocks = [*flat[:first].split(BLOCKS), flat[:0], flat[first:]]
-    y = compiler.answers(program, blocks, job.plan.d_output)
-    wanted = torch.cat([steps(job, part) for part in (u[:first], u[first:])])
-    return compared({"batch": 1, "steps": len(u)}, y, wanted)
+def _name(job: Job) -> str:
+    return NAME if job.name is None else job.name

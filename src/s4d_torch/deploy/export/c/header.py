@@ -1,11 +1,11 @@
-"""``s4d.h``: what a program that uses the model includes."""
+"""``s4d.h``: what a program that uses the model includes; another name takes the place of s4d."""
 
 from dataclasses import asdict
 
 from s4d_torch._version import __version__
 from s4d_torch.data.dataset import Signature
 from s4d_torch.deploy.export.c.tables import Tables
-from s4d_torch.deploy.export.c.text import C_TYPES, comment, number
+from s4d_torch.deploy.export.c.text import C_TYPES, comment, number, renamed
 from s4d_torch.deploy.export.card import normalized
 from s4d_torch.deploy.export.job import Job
 from s4d_torch.nn.plan import ModelPlan
@@ -26,12 +26,15 @@ int s4d_push(s4d_state *state, const s4d_input *u, size_t samples, float *y);
 """
 
 
-def header(job: Job, tables: Tables) -> str:
-    """The whole file."""
+CHANNELS = "{channels}"  # the user's own words, put in once all names are changed
+
+
+def header(job: Job, tables: Tables, name: str) -> str:
+    """The whole file; ``name`` is what its functions, types and macros begin with."""
     plan, real = job.plan, C_TYPES[job.state]
+    own = "" if job.signature is None else ", ".join(job.signature.channels)
     wrong = "a token is not one of them" if plan.tokens else "a number is NaN or infinite"
     parts = [
-        comment(_about(job, tables)),
         "#ifndef S4D_H\n#define S4D_H\n\n#include <stddef.h>\n#include <stdint.h>\n\n"
         '#ifdef __cplusplus\nextern "C" {\n#endif\n',
         "".join(f"#define {name} {value}{why}\n" for name, value, why in _sizes(plan)),
@@ -42,7 +45,8 @@ def header(job: Job, tables: Tables) -> str:
         *_data(job.signature),
         "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
     ]
-    return "\n".join(parts)
+    about = renamed(_about(job, tables), name).replace(CHANNELS, own)
+    return comment(about) + "\n" + renamed("\n".join(parts), name)
 
 
 def state_bytes(job: Job) -> int:
@@ -106,7 +110,7 @@ def _meaning(job: Job) -> str:
     if plan.tokens:
         lines.append(f"A sample is a token from 0 to {plan.d_input - 1}{pair}.")
     else:
-        names = "" if known is None or not known.channels else f": {', '.join(known.channels)}"
+        names = "" if known is None or not known.channels else f": {CHANNELS}"
         count = "one number" if plan.d_input == 1 else f"{plan.d_input} numbers"
         lines.append(f"A sample is {count}{pair}{names}.")
     if known is not None and normalized(asdict(known)):

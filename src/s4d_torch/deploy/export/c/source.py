@@ -1,19 +1,18 @@
-"""``s4d.c``: constants, functions, and a self-test with a test vector."""
+"""``s4d.c``: constants, functions, and a self-test with a test vector; or under another name."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from s4d_torch.data.dataset import Signature
 from s4d_torch.deploy.export.c.functions import functions
 from s4d_torch.deploy.export.c.tables import Tables
 from s4d_torch.deploy.export.c.templates import IS_FINITE
-from s4d_torch.deploy.export.c.text import C_TYPES, array, comment, initializer, string
+from s4d_torch.deploy.export.c.text import C_TYPES, array, comment, initializer, renamed, string
 from s4d_torch.deploy.export.card import normalized
 from s4d_torch.deploy.export.job import Job
+from s4d_torch.deploy.export.pushes import Vector
 
 SIZES = {
     "encoder_weight": "[S4D_INPUTS][S4D_WIDTH]",
@@ -55,7 +54,7 @@ int main(void)
         failed = s4d_push(&state, u, TEST_BLOCK - 1, NULL);
         failed |= s4d_push(&state, u + (TEST_BLOCK - 1) * S4D_SAMPLE, 1, y);
         if (failed) {{
-            printf("s4d: the test samples were refused\\n");
+            printf("s4d.c: the test samples were refused\\n");
             return 1;
         }}
         for (o = 0; o < S4D_OUTPUTS; o++) {{
@@ -65,7 +64,7 @@ int main(void)
         }}
     }}
     failed = broken || difference > {tolerance}f * largest;
-    printf("s4d: self-test %s, largest difference %.1e of %.3g\\n", failed ? "FAILED" : "passed",
+    printf("s4d.c: self-test %s, largest difference %.1e of %.3g\\n", failed ? "FAILED" : "passed",
            (double)difference, (double)largest);
     return failed;
 }}
@@ -75,27 +74,22 @@ int main(void)
 TEST_TOLERANCE = "1e-4"  # of the largest output
 
 
-class Vector(NamedTuple):
-    """Samples (answers, block, sample), and the model's answers (answers, outputs) after each."""
-
-    u: Tensor
-    y: Tensor
-
-
-def source(job: Job, tables: Tables, vector: Vector) -> str:
-    """The whole file."""
-    parts = [
+def source(job: Job, tables: Tables, vector: Vector, name: str) -> str:
+    """The whole file; ``name`` is what its functions, types and macros begin with."""
+    constants = [
         comment("How to build and use it: see s4d.h."),
         '#include "s4d.h"\n\n#include <math.h>\n#include <string.h>\n',
         comment("---- constants " + "-" * 70),
         *(array(name, x, SIZES.get(name, "[S4D_WIDTH]")) for name, x in tables.model.items()),
         "\n".join(_layers(tables)),
-        *_data(job.signature),
+    ]
+    code = [
         comment("---- functions " + "-" * 70),
         *functions(job.plan),
         _self_test(vector, IS_FINITE + "\n" if job.plan.tokens else ""),
     ]
-    return "\n".join(parts)
+    before, after = (renamed("\n".join(parts), name) for parts in (constants, code))
+    return "\n".join([before, *_data(job.signature, name), after])
 
 
 def _layers(tables: Tables) -> Iterator[str]:
@@ -115,8 +109,8 @@ def _layers(tables: Tables) -> Iterator[str]:
     yield "};\n"
 
 
-def _data(known: Signature | None) -> list[str]:
-    """What is known of the data: definitions."""
+def _data(known: Signature | None, prefix: str) -> list[str]:
+    """What is known of the data: definitions, among them the user's own words."""
     if known is None:
         return []
     parts = []
@@ -124,10 +118,12 @@ def _data(known: Signature | None) -> list[str]:
         for name in ("input_shift", "input_scale"):
             given = torch.tensor(getattr(known, name), dtype=torch.float32)
             values = given.expand(known.features)  # one number stands for all
-            parts.append(f"const float s4d_{name}[S4D_INPUTS] = {initializer(values)};\n")
+            declared = renamed(f"const float s4d_{name}[S4D_INPUTS]", prefix)
+            parts.append(f"{declared} = {initializer(values)};\n")
     if known.classes:
         names = ",\n".join(f"    {string(name)}" for name in known.classes)
-        parts.append(f"const char *const s4d_classes[S4D_OUTPUTS] = {{\n{names}\n}};\n")
+        declared = renamed("const char *const s4d_classes[S4D_OUTPUTS]", prefix)
+        parts.append(f"{declared} = {{\n{names}\n}};\n")
     return parts
 
 

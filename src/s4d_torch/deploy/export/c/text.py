@@ -1,5 +1,6 @@
 """Numbers, arrays and words as C99: every number is read back as exactly the one it was."""
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -59,6 +60,12 @@ def _lines(words: Sequence[str], indent: str) -> Iterator[str]:
             line = indent
         line += piece if line == indent else f" {piece}"
     yield line
+
+
+def renamed(code: str, name: str) -> str:
+    """Functions, types, macros and files that begin with s4d, beginning with another name."""
+    code = re.sub(r"\bs4d(?=_|\.[ch]\b)", name, code)
+    return re.sub(r"\bS4D(?=_)", name.upper(), code)
 
 
 def string(word: str) -> str:
