@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,19 @@ RUNNER = """
 """
 
 
-def browse(folder: Path, text: str, script: str, size: str = "1400,900", hash: str = "") -> Any:
+def browse(
+    folder: Path,
+    text: str,
+    script: str,
+    size: str = "1400,900",
+    hash: str = "",
+    options: Sequence[str] = (),
+) -> Any:
     """What ``script`` returns (it may await) at the end of the page ``text``, opened as a file."""
     file = folder / "page.html"
     file.write_text(text + RUNNER.replace("SCRIPT", script), "utf-8")
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr")
-    command = [str(CHROMIUM), *options, f"--window-size={size}", "--dump-dom"]
+    usual = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr")
+    command = [str(CHROMIUM), *usual, *options, f"--window-size={size}", "--dump-dom"]
     done = subprocess.run(
         [*command, file.as_uri() + hash], capture_output=True, text=True, timeout=120
     )

@@ -121,12 +121,7 @@ def export_model(
         }
         if quantize is not None:
             report(f"measuring what {quantize} changes")
-            facts["quantized"] = {
-                "to": quantize,
-                "bytes_before": _sizes(kind, whole, place),
-                "output_change": check.output_change(exact, job.model, job.plan, rate),
-                "scores": None if dataset is None else _scores(exact, job.model, dataset, rate),
-            }
+            facts["quantized"] = {"to": quantize, **_change(kind, whole, job, place, dataset)}
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         (place / CARD).write_text(visible(card(facts, kind.example)), encoding="utf-8")
     return Exported(target, facts)
@@ -140,6 +135,18 @@ def _quantized(kind: ExportFormat, to: str, job: Job, quantize: str) -> Job:
             f"{to} has no {quantize}; use {' or '.join(kind.quantizations)}; nothing was written"
         )
     return replace(job, plan=quantized_plan(job.plan, quantize), model=model)
+
+
+def _change(
+    kind: ExportFormat, whole: Job, job: Job, place: Path, dataset: Dataset | None
+) -> dict[str, Any]:
+    """What fewer bits change: bytes, outputs and, where there is data, scores."""
+    exact, rate = whole.model, job.rate
+    return {
+        "bytes_before": _sizes(kind, whole, place),
+        "output_change": check.output_change(exact, job.model, job.plan, rate),
+        "scores": None if dataset is None else _scores(exact, job.model, dataset, rate),
+    }
 
 
 def _facts(kind: ExportFormat, to: str, job: Job, place: Path) -> dict[str, Any]:
