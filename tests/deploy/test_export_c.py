@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,71 @@ def test_comments_cannot_be_left() -> None:
     assert not set(words) & set("\x1b\\")
     long = text.comment("word " * 100)
     assert max(map(len, long.splitlines())) <= text.LINE
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@needs_compiler
+@torch.no_grad()
+def test_two_models_in_one_program(tmp_path: Path) -> None:
+    words = (*SIGNATURE.classes[:2], "s4d_own")  # the user's own words stay as they are
+    known = replace(SIGNATURE, classes=words, channels=("s4d_a", "b", "c", "d", "e"))
+    models = {"gestures": make({}), "Sounds": make({"method": "s4", "norm": "batch"})}
+    for name, model in models.items():
+        done = export_model(model, tmp_path / name, to="c", name=name, signature=known)
+        assert done.step == tmp_path / name / f"{name}.c"
+        assert done.difference < 1e-5
+        card = (done.folder / "README.md").read_text()
+        assert f"{name}_push(&state, u, 1, y)" in card
+        text = (done.folder / f"{name}.h").read_text() + done.step.read_text()
+        left = set(re.findall(r"\b[sS]4[dD]\w*", text))
+        assert left == {"s4d", "s4d_a", "s4d_own"}  # the first is who wrote it, s4d-torch
+    program = """
+    #include "gestures.h"
+    #include "Sounds.h"
+    #include <stdio.h>
+    static gestures_state first;
+    static Sounds_state second;
+    int main(void)
+    {
+        float u[GESTURES_SAMPLE] = {0.5f, 1.0f, -1.0f, 0.25f, 2.0f}, y[SOUNDS_OUTPUTS];
+        int t, i;
+        gestures_init(&first);
+        Sounds_init(&second);
+        for (t = 0; t < 20; t++)
+            if (gestures_push(&first, u, 1, y) != 0)
+                return 1;
+        for (i = 0; i < GESTURES_OUTPUTS; i++)
+            printf("%.6f\\n", y[i]);
+        for (t = 0; t < 20; t++)
+            if (Sounds_push(&second, u, 1, y) != 0)
+                return 1;
+        for (i = 0; i < SOUNDS_OUTPUTS; i++)
+            printf("%.6f\\n", y[i]);
+        return gestures_classes[2] != NULL && Sounds_classes[2] != NULL ? 0 : 1;
+    }
+    """
+    (tmp_path / "main.c").write_text(program)
+    files = [tmp_path / "main.c", *(tmp_path / name / f"{name}.c" for name in models)]
+    flags = (*compiler.STRICT, *(f"-I{tmp_path / name}" for name in models))
+    built = compiler.build(files, tmp_path / "both", COMPILER or [], flags)
+    answers = [float(line) for line in compiler.run([str(built)]).split()]
+    u = torch.tensor([0.5, 1.0, -1.0, 0.25, 2.0]).expand(1, 20, 5)
+    wanted = torch.cat([model(u)[0][0] for model in models.values()])
+    torch.testing.assert_close(torch.tensor(answers), wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "message"),
+    [
+        ("c", "2nd", r"name '2nd' cannot begin the names of C functions.*nothing was written"),
+        ("c", "my model", r"cannot begin the names of C functions"),
+        ("c", "math", r"math.h is a header of the C library.*'math_model'"),
+        ("pt2", "mine", r"nothing in a graph to be called 'mine'; a name is for 'c' and 'web'"),
+    ],
+)
+def test_names_that_cannot_be(to: str, name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        export_model(make({}), tmp_path / "out", to=to, name=name)
+    assert not list(tmp_path.iterdir())

@@ -125,10 +125,11 @@ def test_what_is_not_checked_says_so(
 ) -> None:
     monkeypatch.setattr(node, "find_node", lambda: None)
     make({}).save_pretrained(tmp_path / "model")
-    assert main(["export", str(tmp_path / "model"), "--to", "web"]) == 0
+    assert main(["export", str(tmp_path / "model"), "--to", "web", "--name", "My ears"]) == 0
     shown = capsys.readouterr().out
     assert "not checked against the model: there is no node here; the page compares itself" in shown
-    assert (tmp_path / "model" / "export-web" / "index.html").is_file()
+    page = tmp_path / "model" / "export-web" / "index.html"
+    assert part(page, "model")["name"] == "My ears"
 
 
 def test_the_page_asks_nothing_of_the_network() -> None:
