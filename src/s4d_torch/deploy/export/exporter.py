@@ -86,7 +86,7 @@ def export_model(
     ONNX and pt2 are two files, ``sequence`` and ``step``, which take any batch, the sequence any
     length too; C is ``s4d.h`` and ``s4d.c``, which step, and ``web`` one page of HTML. They compute
     in float32, with the state of the step in float64, or for C in ``state``: ``float32`` or
-    ``float64``; a page computes in float64. ``rate`` is fixed in them. ``quantize`` stores the
+    ``float64``. ``rate`` is fixed in them. ``quantize`` stores the
     mixing matrices as ``int8`` or ``float16``; with a ``dataset`` the scores before and after are
     measured. ``signature`` tells the card of classes and of the normalisation of the data,
     ``task`` and its ``options`` tell a page what its visitors may give: a drawing, for images.

@@ -38,7 +38,7 @@ def described(job: Job, name: str) -> dict[str, Any]:
 
 
 def model_data(job: Job) -> dict[str, Any]:
-    """The constants of the C export; the state space in float64, mixing in float32 or int8."""
+    """The constants of the C export; the state space in float64, all else in float32 or int8."""
     plan, tables = job.plan, make_tables(job.plan, torch.float64)
     norm, system = plan.blocks[0].norm, plan.blocks[0].past
     assert norm is not None, "a model with a norm of no folded form was refused before"

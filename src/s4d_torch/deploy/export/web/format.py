@@ -59,12 +59,12 @@ class WebFormat:
         say(f"running {PAGE} by node, and checking it against the model")
 
         def answers(blocks: Sequence[Tensor]) -> Tensor:
-            y, by_itself = node.answers(program, place / PAGE, blocks, job.plan.d_output)
-            if not by_itself <= SELF_TEST:
+            found = node.answers(program, place / PAGE, blocks, job.plan.d_output)
+            if not found.self_test <= SELF_TEST:
                 raise node.NodeError(
-                    f"the self-test of {PAGE} differs by {by_itself:.1e}; nothing was written"
+                    f"the self-test of {PAGE} differs by {found.self_test:.1e}; nothing was written"
                 )
-            return y
+            return found.y
 
         return Comparison({"step": [pushed(job, answers)]})
 
@@ -80,7 +80,7 @@ class WebFormat:
             "about": [
                 f"`{PAGE}`: open it in a browser; it has {given}, and answers while it reads"
             ],
-            "arithmetic": "All arithmetic is in float64.",
+            "arithmetic": "Arithmetic is in float32, the state in float64.",
             "state": "float64",
             "inputs": [{**u, "shape": ["samples", read]}],
             "outputs": [y],

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,8 +24,17 @@ const page = JSON.parse(part("model"));
 const model = new Model(page.model), answers = [];
 for (const block of JSON.parse(fs.readFileSync(0, "utf8")))
   if (block.length) answers.push(...model.push(block)); else model.reset();
-console.log(JSON.stringify({ answers, selfTest: selfTest(model, page.test) }));
+const { engine } = model;
+console.log(JSON.stringify({ answers, engine, selfTest: selfTest(model, page.test) }));
 """
+
+
+class Answers(NamedTuple):
+    """y (all samples, outputs), what the page finds by itself when it is opened, and by what."""
+
+    y: Tensor
+    self_test: float
+    engine: str
 
 
 class NodeError(ValueError):
@@ -35,11 +45,8 @@ def find_node() -> str | None:
     return shutil.which("node")
 
 
-def answers(node: str, page: Path, blocks: Sequence[Tensor], outputs: int) -> tuple[Tensor, float]:
-    """u, each (samples, numbers of a sample) -> y (all samples, outputs); no samples is a reset.
-
-    And the difference that the page finds by itself when it is opened.
-    """
+def answers(node: str, page: Path, blocks: Sequence[Tensor], outputs: int) -> Answers:
+    """u, each (samples, numbers of a sample); no samples is a reset."""
     given = json.dumps([[x if isfinite(x) else None for x in u.flatten().tolist()] for u in blocks])
     command = [node, "--input-type=commonjs", "-e", DRIVER, str(page)]
     try:
@@ -53,4 +60,5 @@ def answers(node: str, page: Path, blocks: Sequence[Tensor], outputs: int) -> tu
     found = json.loads(ran.stdout)
     numbers = [float("nan") if value is None else value for value in found["answers"]]
     y = torch.tensor(numbers, dtype=torch.float64).unflatten(0, (-1, outputs))
-    return y, float("inf") if found["selfTest"] is None else float(found["selfTest"])
+    by_itself = float("inf") if found["selfTest"] is None else float(found["selfTest"])
+    return Answers(y, by_itself, found["engine"])

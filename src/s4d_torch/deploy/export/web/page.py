@@ -8,6 +8,7 @@ from s4d_torch.deploy.export.job import Job
 from s4d_torch.deploy.export.web.described import described
 
 PAGE = "index.html"
+RUNTIME = ("loops", "kernels", "runtime")
 # each script uses only what those before it define
 VIEWS = {
     "sound": ("sound", "microphone", "sound_view"),
@@ -32,7 +33,7 @@ def runtime(job: Job) -> str:
     activation, mixing = job.plan.activation.js, job.plan.mixing.js
     assert activation is not None, "a choice without JavaScript was refused before"
     assert mixing is not None, "a choice without JavaScript was refused before"
-    text = _asset("runtime.js")
+    text = "".join(_asset(f"{name}.js") for name in RUNTIME)
     return text.replace("/*ACTIVATION*/x", activation).replace("/*MIXING*/v[h]", mixing)
 
 

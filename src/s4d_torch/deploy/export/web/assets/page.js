@@ -22,7 +22,8 @@ function showCheck(model) {
   const difference = selfTest(model, page.test), good = difference <= TOLERANCE;
   element("checked").className = good ? "good" : "bad";
   element("checked").textContent = good
-    ? `Checked: the largest difference from the model is ${difference.toExponential(1)} of its largest output.`
+    ? `Checked: the largest difference from the model is ${difference.toExponential(1)} of its largest output. `
+      + `Computed by ${model.engine}.`
     : `This browser does not compute what the model does: the difference is ${difference.toExponential(1)}. `
       + "Do not rely on its answers.";
   return difference;
