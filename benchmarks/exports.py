@@ -1,12 +1,15 @@
 """Exports: time per sample and memory, and in C what a state in float32 costs over a long stream.
 
-Prints the tables of docs/export.md. It needs a C compiler and the extra onnx; sizes for a
-microcontroller are there where arm-none-eabi-gcc is.
+Prints the tables of docs/export.md, or those that are named: targets, speed, drift. It needs a C
+compiler and the extra onnx; sizes for a microcontroller are there where arm-none-eabi-gcc is, a
+page where node is, WebAssembly where emcc is too.
 """
 
 import math
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +65,41 @@ int main(void)
 """
 
 
+# The best of 40 rounds of processor time, of what `sample` reads.
+ROUNDS = """
+const best = (sample) => {
+  let found = Infinity;
+  for (let round = 0; round < 40; round++) {
+    const start = process.cpuUsage();
+    for (let t = 0; t < 500; t++) sample(Math.sin(t * t));
+    const { user, system } = process.cpuUsage(start);
+    found = Math.min(found, (user + system) / 500e6);
+  }
+  return found;
+};
+const fs = require("node:fs"), [file, state, outputs] = process.argv.slice(1);
+"""
+OF_A_PAGE = """
+const text = fs.readFileSync(file, "utf8");
+const part = (id) => text.split(new RegExp(`<script id="${id}"[^>]*>`))[1].split("</script>")[0];
+const { Model } = new Function(`BEFORE; ${part("runtime")}; return { Model };`)();
+const model = new Model(JSON.parse(part("model")).model), u = new Float32Array(1);
+console.log(best((x) => { u[0] = x; model.step(u, 0); }));
+"""
+OF_WASM = """
+const module = new WebAssembly.Module(fs.readFileSync(file));
+const { memory, s4d_init, s4d_push, __heap_base } = new WebAssembly.Instance(module, {}).exports;
+const at = __heap_base.value, u = at + Math.ceil(state / 8) * 8;
+const given = new Float32Array(memory.buffer, u, 1);
+s4d_init(at);
+console.log(best((x) => { given[0] = x; s4d_push(at, u, 1, u + 8); }));
+"""
+EMCC = (
+    *("emcc", "-std=c99", "-O3", "-msimd128", "--no-entry", "-Wl,--export=__heap_base"),
+    "-sEXPORTED_FUNCTIONS=_s4d_init,_s4d_push,_s4d_reset",
+)
+
+
 def model_of(layers: int, width: int, size: int, pooling: str = "mean") -> SequenceModel:
     generator = Generator().manual_seed(0)
     return SequenceModel(
@@ -107,21 +145,55 @@ def step_seconds(done: Exported, command: list[str]) -> float:
         return best_seconds(lambda: call(torch.zeros(1, 1), state))
 
 
+def in_node(program: str, *given: str) -> float:
+    """What a program prints."""
+    command = ["node", "--input-type=commonjs", "-e", ROUNDS + program, *given]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def page_seconds(done: Exported, before: str = "") -> float:
+    """One sample through the model of a page, in node; ``before`` runs first."""
+    program = OF_A_PAGE.replace("BEFORE", before)
+    return in_node(program, str(done.step))
+
+
+def wasm(done: Exported) -> tuple[int, float]:
+    """Bytes of the C source as WebAssembly, and seconds for one sample, in node."""
+    target = done.folder / "s4d.wasm"
+    paths = {"NODE_PATH": "/usr/share/nodejs", **os.environ}  # where Debian's emscripten looks
+    subprocess.run([*EMCC, str(done.step), "-o", str(target)], check=True, env=paths)
+    seconds = in_node(OF_WASM, str(target), str(done.facts["step"]["state_bytes"]))
+    return target.stat().st_size, seconds
+
+
+def row(name: str, done: Exported, seconds: float, size: int = 0) -> str:
+    """Bytes, bytes of the state, and microseconds."""
+    step = done.facts["step"]
+    shapes = [part["shape"][1:] for part in step["inputs"][1:]]
+    carried = step.get("state_bytes", sum(8 * math.prod(shape) for shape in shapes))
+    return f"| {name} | {size or step['bytes']} | {carried} | {1e6 * seconds:.3g} |"
+
+
 def targets(work: Path, command: list[str]) -> Iterator[str]:
     """All formats side by side."""
-    names = [" x ".join(map(str, size)) for size in (SIZES[0], SIZES[-1])]
-    yield "| to | " + " | ".join(f"{name}: bytes | state | us" for name in names) + " |"
-    yield "|---" * 7 + "|"
-    for to in FORMATS:
-        cells = []
-        for size in (SIZES[0], SIZES[-1]):
-            done = export_model(model_of(*size), work / to / str(size), to=to)
-            step = done.facts["step"]
-            shapes = [part["shape"][1:] for part in step["inputs"][1:]]
-            carried = step.get("state_bytes", sum(8 * math.prod(shape) for shape in shapes))
-            seconds = step_seconds(done, command)
-            cells += [str(step["bytes"]), str(carried), f"{1e6 * seconds:.3g}"]
-        yield f"| `{to}` | {' | '.join(cells)} |"
+    node, emcc = (shutil.which(name) is not None for name in ("node", "emcc"))
+    for size in (SIZES[0], SIZES[-1]):
+        yield f"| {' x '.join(map(str, size))} | bytes | state | us |"
+        yield "|---" * 4 + "|"
+        model, folder = model_of(*size), work / str(size)
+        for to in ("onnx", "pt2", "c"):
+            done = export_model(model, folder / to, to=to)
+            yield row(f"`{to}`", done, step_seconds(done, command))
+        if node and emcc:
+            yield row("`c`, by emcc", done, *reversed(wasm(done)))
+        done = export_model(model, folder / "int8", to="c", quantize="int8")
+        yield row("`c`, int8", done, step_seconds(done, command))
+        if node:
+            done = export_model(model, folder / "web", to="web")
+            yield row("`web`", done, page_seconds(done))
+            plain = page_seconds(done, "delete globalThis.WebAssembly")
+            yield row("`web`, JavaScript alone", done, plain)
+        yield ""
 
 
 def cortex_bytes(done: Exported) -> str:
@@ -194,7 +266,8 @@ if __name__ == "__main__":
     version = subprocess.run([*found, "--version"], capture_output=True, text=True, check=True)
     print(f"microseconds per sample; {version.stdout.splitlines()[0]}\n")
     with tempfile.TemporaryDirectory() as name:
-        for table in (targets, speed, drift):
+        tables = {"targets": targets, "speed": speed, "drift": drift}
+        for table in [tables[each] for each in sys.argv[1:] or tables]:
             for line in table(Path(name), found):
                 print(line, flush=True)
             print()

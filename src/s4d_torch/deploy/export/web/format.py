@@ -1,12 +1,14 @@
 """Export to a page: what is written, how it is checked on this machine, what the card says."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from s4d_torch.deploy.export.c.header import state_bytes
 from s4d_torch.deploy.export.check import Comparison
 from s4d_torch.deploy.export.job import Job
 from s4d_torch.deploy.export.pushes import check_steps, pushed
@@ -82,6 +84,7 @@ class WebFormat:
             ],
             "arithmetic": "Arithmetic is in float32, the state in float64.",
             "state": "float64",
+            "state_bytes": state_bytes(replace(job, state=torch.float64)),
             "inputs": [{**u, "shape": ["samples", read]}],
             "outputs": [y],
         }

@@ -56,6 +56,7 @@ function showAnswer(row) {
     return;
   }
   const best = largestOf(row), single = row.length === 1;
+  element("verdict").hidden = !probabilities && !single;
   element("best").textContent = probabilities ? names[best] : single ? shortNumber(row[0]) : "";
   element("sure").textContent = probabilities ? percent(row[best]) : single ? names[0] : "";
   const order = probabilities && row.length > MOST_BARS
