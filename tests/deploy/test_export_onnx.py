@@ -1,5 +1,6 @@
 """ONNX graphs: every choice of a model, any batch and length, the same answer in ONNX Runtime."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from s4d_torch import SequenceModel
+from s4d_torch.deploy import export_model
 from s4d_torch.nn.plan import make_plan
 
 onnx = pytest.importorskip("onnx")
@@ -165,3 +167,23 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
     with pytest.raises(ImportError, match=r"onnxruntime.*extra 'onnx'"):
         export_model(make("plain"), tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_card_lists_opset_and_operators(tmp_path: Path) -> None:
+    """A runtime that knows these runs the file: what is listed is all there is."""
+    done = export_model(make("plain"), tmp_path / "out")
+    card = (done.folder / "README.md").read_text()
+    for name in ("sequence", "step"):
+        facts = done.facts[name]
+        model = onnx.load(done.folder / facts["file"])
+        printed = onnx.printer.to_text(model)
+        used = set(re.findall(r"= (\w+)[ <(]", printed)) & set(onnx_operators())
+        assert set(facts["operators"]) == used
+        assert facts["opset"] == model.opset_import[0].version == 17
+        assert f"Operators, of opset 17: {', '.join(facts['operators'])}." in card
+    assert "Scan" in done.facts["sequence"]["operators"]
+    assert "Scan" not in done.facts["step"]["operators"]
+
+
+def onnx_operators() -> list[str]:
+    return [schema.name for schema in onnx.defs.get_all_schemas()]

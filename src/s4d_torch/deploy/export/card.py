@@ -142,6 +142,8 @@ def _tables(facts: Facts) -> str:
             for each in file[f"{way}puts"]
         ]
         parts.append(f"`{file['file']}`\n\n" + _table(("", "name", "type", "shape"), rows))
+        if "operators" in file:
+            parts.append(f"Operators, of opset {file['opset']}: {', '.join(file['operators'])}.")
     fixed = ""
     if facts["rate"] != 1:
         fixed = f" The sampling rate is fixed at `rate={facts['rate']:g}`."

@@ -21,7 +21,7 @@ from s4d_torch.deploy.export.check import (
     check_step,
 )
 from s4d_torch.deploy.export.job import Job
-from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package
+from s4d_torch.deploy.export.onnx_builder import OPSET, onnx_package, operators
 from s4d_torch.deploy.export.web.format import WebFormat
 from s4d_torch.nn.plan import ModelPlan
 
@@ -74,6 +74,8 @@ class Format:
     """raise if a choice of the model has no form in this format"""
     example: Example | None = None
     """for the model card"""
+    inspect: Callable[[Path], dict[str, Any]] = lambda path: {}
+    """facts of a written file, for its card and ``export.json``"""
     tolerance: float = 1e-4
     """the largest difference from the model that is accepted, of the largest output"""
     states: tuple[str, ...] = ("float64",)
@@ -116,7 +118,7 @@ class Format:
         inputs = [_tensor("u", dtype, *lead, "length", *features)]
         inputs.append(_tensor("lengths", "int64", *lead))
         outputs = [_tensor("y", "float32", "batch", *times, plan.d_output)]
-        sequence = _file(place / f"sequence{self.suffix}", inputs, outputs)
+        sequence = self._file(place / f"sequence{self.suffix}", inputs, outputs)
         if not plan.causal:
             return {"sequence": sequence, "step": None, "why_no_step": NO_STEP}
         shapes = plan.state_shapes().items()
@@ -124,17 +126,16 @@ class Format:
         inputs += [_tensor(name, "float64", *lead, *shape) for name, shape in shapes]
         outputs = [_tensor("y", "float32", "batch", plan.d_output)]
         outputs += [{**state, "name": f"next_{state['name']}"} for state in inputs[1:]]
-        step = _file(place / f"step{self.suffix}", inputs, outputs)
+        step = self._file(place / f"step{self.suffix}", inputs, outputs)
         return {"sequence": sequence, "step": step, "why_no_step": None}
+
+    def _file(self, file: Path, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
+        size, found = file.stat().st_size, self.inspect(file)
+        return {"file": file.name, "bytes": size, **found, "inputs": inputs, "outputs": outputs}
 
 
 def _tensor(name: str, dtype: str, *shape: str | int) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
-
-
-def _file(file: Path, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
-    size = file.stat().st_size
-    return {"file": file.name, "bytes": size, "inputs": inputs, "outputs": outputs}
 
 
 FORMATS: Registry[ExportFormat] = Registry("export format")
@@ -182,6 +183,7 @@ FORMATS.register(
         require=_onnx_versions,
         check=onnx_model.check_forms,
         example=onnx_example,
+        inspect=operators,
         write_sequence=lambda plan, path: path.write_bytes(onnx_model.sequence_graph(plan)),
         write_step=lambda plan, path: path.write_bytes(onnx_model.step_graph(plan)),
         load_sequence=_onnx_sequence,

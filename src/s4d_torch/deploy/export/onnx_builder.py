@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,17 @@ def onnx_package(name: str = "onnx") -> Any:
         return import_module(name)
     except ImportError as error:
         raise missing_package("ONNX exports", name, "onnx") from error
+
+
+def operators(path: Path) -> dict[str, Any]:
+    """The opset of a written graph, and all operators in it and in the bodies of its loops."""
+    model = onnx_package().load(path)
+    graphs, found = [model.graph], set()
+    while graphs:
+        for node in graphs.pop().node:
+            found.add(node.op_type)
+            graphs += [part.g for part in node.attribute if part.HasField("g")]
+    return {"opset": model.opset_import[0].version, "operators": sorted(found)}
 
 
 class Graph:
