@@ -32,6 +32,7 @@ FOLDERS = [
 # In these folders each module, or room, imports only from those before it.
 MODULES = {
     "data": [
+        "clock",
         "dataset",
         "fingerprint",
         "missing_values",
@@ -42,6 +43,7 @@ MODULES = {
         "folder",
         "splits",
         "task",
+        "dropping",
         "tasks",
         "user_files",
     ],

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from s4d_torch.data.clock import FIRST, Clock
+
 Array = npt.NDArray[Any]
 LabelKind = Literal["classification", "regression"]
 Kind = Literal["classification", "regression", "generation"]
@@ -87,6 +89,7 @@ class Split:
     target of those before it, and ``targets`` only describe the sequences. ``grouped`` are those
     in which sequences of a class or of a source stand together. ``cases`` (n,) are the names of
     the stored rows, ``groups`` (n,) what they come from (a speaker, a patient), where known.
+    ``times``, of the lengths of the inputs, say when samples came that are not evenly spaced.
     """
 
     inputs: tuple[Sequences, ...]
@@ -95,6 +98,7 @@ class Split:
     grouped: bool = False
     cases: Array | None = None
     groups: Array | None = None
+    times: Sequences | None = None
 
     @staticmethod
     def whole(inputs: Sequences | tuple[Sequences, ...], targets: Array) -> Split:
@@ -161,6 +165,8 @@ class Signature:
     """names of the features, in the model's order; none where they have none"""
     target: str = ""
     """name of what is predicted"""
+    clock: Clock | None = None
+    """in what the gaps between samples are measured, where models are told of them"""
 
     @staticmethod
     def of_classes(
@@ -185,16 +191,18 @@ class Signature:
 class Batch:
     """inputs (batch, length, features), pairs (batch, 2, length, ...); lengths where ragged.
 
-    targets (batch,), or to generate (batch, length) with ``IGNORED`` after the ends.
+    targets (batch,), or to generate (batch, length) with ``IGNORED`` after the ends. ``gaps``
+    (batch, length), where there is a clock, are what a model takes as ``rate``.
     """
 
     inputs: Tensor
     targets: Tensor
     lengths: Tensor | None
+    gaps: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
-        lengths = None if self.lengths is None else self.lengths.to(device)
-        return Batch(self.inputs.to(device), self.targets.to(device), lengths)
+        lengths, gaps = (None if x is None else x.to(device) for x in (self.lengths, self.gaps))
+        return Batch(self.inputs.to(device), self.targets.to(device), lengths, gaps)
 
 
 @dataclass(frozen=True)
@@ -228,7 +236,8 @@ class Dataset:
         if self.signature.kind == "generation":
             return self._next_symbols(towers[0], lengths)
         inputs = torch.stack(towers, 1) if pairs else towers[0]
-        return Batch(inputs, self._targets(split.targets[index]), lengths)
+        gaps = self._gaps(split, index, longest)
+        return Batch(inputs, self._targets(split.targets[index]), lengths, gaps)
 
     def answers(self, split: Split, positions: Array) -> int:
         """How many targets these sequences have: one each, or to generate one for each symbol."""
@@ -244,6 +253,22 @@ class Dataset:
             padding = torch.arange(symbols.shape[1]) >= lengths[:, None]
             targets = symbols.masked_fill(padding, IGNORED)
         return Batch(torch.cat([first, symbols[:, :-1]], 1), targets, lengths)
+
+    def _gaps(self, split: Split, index: Array, length: int) -> Tensor | None:
+        """In steps of the training data, (batch, length); what lies beyond the ends is a step."""
+        clock = self.signature.clock
+        if clock is None:
+            return None
+        if split.times is None:
+            raise ValueError(
+                f"the model reads samples with their times (a clock with steps of {clock.unit}), "
+                "and this data has none; give the times of its samples"
+            )
+        gaps = np.full((len(index), length), FIRST, dtype=np.float32)
+        for row, i in zip(gaps, index, strict=True):
+            found = clock.gaps(split.times[int(i)])
+            row[: len(found)] = found
+        return torch.from_numpy(gaps)
 
     def _targets(self, targets: Array) -> Tensor:
         if self.signature.kind == "classification":
@@ -283,7 +308,9 @@ class Dataset:
             for tower in split.inputs:
                 if id(tower) not in made:
                     made[id(tower)] = tower.decimated(step)
-            return replace(split, inputs=tuple(made[id(tower)] for tower in split.inputs))
+            inputs = tuple(made[id(tower)] for tower in split.inputs)
+            times = None if split.times is None else split.times.decimated(step)
+            return replace(split, inputs=inputs, times=times)
 
         rate = self.signature.sample_rate
         length = -(-self.signature.length // step)

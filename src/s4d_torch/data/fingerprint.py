@@ -26,6 +26,9 @@ def case_digests(split: Split) -> Iterator[tuple[int, bytes]]:
             sequence = np.ascontiguousarray(tower[int(split.index[position])])
             digest.update(len(sequence).to_bytes(8, "little"))
             digest.update(sequence.data if sequence.size else b"")
+        if split.times is not None:  # the same values at other times are another case
+            times = np.asarray(split.times[int(split.index[position])], dtype=np.float64)
+            digest.update(np.diff(times).tobytes())
         yield int(position), digest.digest()[:DIGEST_BYTES]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from s4d_torch.data.clock import Clock
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 
 INDEX = "dataset.json"
@@ -77,6 +78,7 @@ def write_dataset(dataset: Dataset, scratch: Scratch) -> None:
             "index": keep(split.index),
             "cases": keep(split.cases),
             "groups": keep(split.groups),
+            "times": split.times and [keep(split.times.values), keep(split.times.offsets)],
         }
         for name, split in dataset.splits.items()
     }
@@ -108,6 +110,7 @@ def read_dataset(place: Path) -> Dataset:
             np.array(load(split["index"])),
             cases=names(split.get("cases")),
             groups=names(split.get("groups")),
+            times=tower(*split["times"]) if split.get("times") else None,
         )
         for name, split in described["splits"].items()
     }
@@ -116,6 +119,7 @@ def read_dataset(place: Path) -> Dataset:
 
 
 def signature_from(described: Mapping[str, Any]) -> Signature:
-    """A signature as JSON keeps it, with lists for tuples."""
+    """A signature as JSON keeps it, with lists for tuples and a dict for its clock."""
     tuples = {name: tuple(value) for name, value in described.items() if isinstance(value, list)}
-    return Signature(**{**described, **tuples})
+    clock = {"clock": Clock(**described["clock"])} if described.get("clock") else {}
+    return Signature(**{**described, **tuples, **clock})

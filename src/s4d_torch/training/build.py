@@ -41,6 +41,11 @@ def build_model(config: Config, signature: Signature) -> Pretrained:
             f"rate_jitter {jitter:g} changes dt, and architecture {architecture!r} has none; "
             "leave it out, or use architecture 'ssm'"
         )
+    if signature.clock is not None and architecture != "ssm":
+        raise ValueError(
+            f"this data says when its samples came, and architecture {architecture!r} cannot be "
+            "told; leave the times out, or use architecture 'ssm'"
+        )
     frame = {
         "d_input": signature.features,
         "d_output": signature.outputs,
@@ -65,12 +70,14 @@ def preprocessing(signature: Signature) -> dict[str, Any] | None:
     """
     shifts = {*signature.input_shift, signature.target_shift}
     scales = {*signature.input_scale, signature.target_scale}
-    if (shifts, scales) == ({0.0}, {1.0}):
+    clock = signature.clock
+    if (shifts, scales, clock) == ({0.0}, {1.0}, None):
         return None
     names = ("input_shift", "input_scale", "target_shift", "target_scale", "channels")
     return {
         "read_with": "s4d_torch.load_run(the folder of the run)",
         **{name: getattr(signature, name) for name in (*names, "sample_rate")},
+        **({} if clock is None else {"clock": asdict(clock)}),
     }
 
 

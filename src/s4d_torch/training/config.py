@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from s4d_torch.data.dataset import Kind
+from s4d_torch.data.dropping import DROPPING
 from s4d_torch.data.task import TASKS, Hyperparameters, Task
 from s4d_torch.nn import validate
 from s4d_torch.nn.method import Method
@@ -30,6 +31,7 @@ LATER_OF_DATA = {
     "arrays": ("missing", "groups"),
     "audio-folder": ("resample", "mono", "skip_bad", "groups"),
     "table": ("layout", "missing", "groups"),
+    **dict.fromkeys(("fsdd", "sc35", "sc35-ar", "ucr"), DROPPING),
 }
 FEWEST_EPOCHS = 20  # that epochs "auto" stands for, where the data is large
 

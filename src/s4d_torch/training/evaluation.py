@@ -32,13 +32,13 @@ def call(
 ) -> Tensor:
     """What a model makes of a batch: (batch, outputs), or (batch, length, outputs) to generate.
 
-    In at least float32.
+    In at least float32. ``rate`` multiplies the gaps between samples, where the batch has them.
     """
-    inputs = batch.inputs
+    inputs, times = batch.inputs, rate if batch.gaps is None else rate * batch.gaps
     if precision == "float64" and inputs.is_floating_point():
         inputs = inputs.double()
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        y, _ = model(inputs, lengths=batch.lengths, rate=rate, return_state=False)
+        y, _ = model(inputs, lengths=batch.lengths, rate=times, return_state=False)
     return y if y.dtype == torch.float64 else y.float()
 
 

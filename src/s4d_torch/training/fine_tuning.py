@@ -21,11 +21,13 @@ def keeps_head(old: Signature, new: Signature) -> bool:
 
 
 def in_units_of(old: Signature, new: Signature) -> Signature:
-    """``new`` with the shifts and scales of ``old``, in which the weights were learned.
+    """``new`` with the shifts, scales and step of time of ``old``, in which weights were learned.
 
     Those of the targets too, where the head is kept.
     """
     inputs = replace(new, input_shift=old.input_shift, input_scale=old.input_scale)
+    if old.clock is not None and new.clock is not None:
+        inputs = replace(inputs, clock=replace(new.clock, step=old.clock.step))
     if not keeps_head(old, new):
         return inputs
     return replace(inputs, target_shift=old.target_shift, target_scale=old.target_scale)
@@ -71,6 +73,11 @@ def begin(
             f"timescales were learned at {_rate(old)} and the data is at {_rate(signature)}; "
             "they count in samples"
         )
+    if (old.clock is None) != (signature.clock is None):
+        there, here = ("gaps of its clock", "are")
+        if old.clock is None:
+            there, here = ("evenly spaced samples", "are not")
+        said.append(f"timescales were learned from {there}; the samples here {here} evenly spaced")
     return said
 
 
@@ -98,6 +105,12 @@ def _check_inputs(source: Path, old: Signature, new: Signature) -> None:
                 f"the run in {source} was made for other inputs: {name} {before} there, {now} "
                 "here; fine-tuning needs the same"
             )
+    if old.clock is not None and new.clock is not None and old.clock.dates != new.clock.dates:
+        kinds = {True: "dates", False: "numbers"}
+        raise ValueError(
+            f"the run in {source} was made for times that are {kinds[old.clock.dates]}, here they "
+            f"are {kinds[new.clock.dates]}, and their unit is unknown; give them as they were there"
+        )
     if old.channels != new.channels and sorted(old.channels) == sorted(new.channels):
         raise ValueError(
             f"the run in {source} has the channels {', '.join(old.channels)}, this data has them "

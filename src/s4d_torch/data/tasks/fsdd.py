@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.dropping import Dropping, without_dropped
 from s4d_torch.data.files.sound import read_clip, root_mean_square
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.splits import cut_randomly
@@ -24,7 +25,7 @@ _NAME = re.compile(r"(?P<digit>\d)_[a-z]+_(?P<take>\d+)\.wav")
 
 
 @dataclass(frozen=True)
-class FsddOptions:
+class FsddOptions(Dropping):
     """Takes 0 to 4 of each speaker and digit test, as is customary; 10% of the rest validate."""
 
     max_seconds: float = 1.0
@@ -35,6 +36,7 @@ class FsddOptions:
     def __post_init__(self) -> None:
         if not self.max_seconds * RATE >= 1:
             raise ValueError(f"max_seconds {self.max_seconds}: expected at least one sample")
+        self.check_dropping()
 
 
 def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
@@ -44,12 +46,11 @@ def load_fsdd(options: FsddOptions, folder: DataFolder) -> Dataset:
     """
     recordings = _find_recordings(folder)
     longest, seed = round(options.max_seconds * RATE), options.split_seed
-    return folder.prepared(
-        "fsdd",
-        {"longest": longest, "seed": seed},
-        [recordings],  # its time changes with what is in it
-        lambda scratch: _build(recordings, longest, seed, scratch),
+    key, files = {"longest": longest, "seed": seed}, [recordings]  # its time is that of its files
+    dataset = folder.prepared(
+        "fsdd", key, files, lambda scratch: _build(recordings, longest, seed, scratch)
     ).grouped()
+    return without_dropped(dataset, options, folder, "fsdd", key, files)
 
 
 def _find_recordings(folder: DataFolder) -> Path:

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from s4d_torch._registry import unknown
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.dropping import Dropping, without_dropped
 from s4d_torch.data.files.sound import read_clip, root_mean_square
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source, require_files
 from s4d_torch.data.task import ARENA, LAPTOP, Task, register
@@ -37,7 +38,7 @@ SOURCES = (
 
 
 @dataclass(frozen=True)
-class SpeechOptions:
+class SpeechOptions(Dropping):
     """Clips of one second, split by the lists that come with the data."""
 
     words: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class SpeechOptions:
             raise ValueError(f"words {', '.join(self.words)}: expected two or more different ones")
         if self.sample_rate not in RATES:
             raise ValueError(f"sample_rate {self.sample_rate}: choose 16000 or 8000")
+        self.check_dropping()
 
 
 def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
@@ -86,13 +88,17 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
         )
     # The time of a folder changes with what is in it: 35 of them stand for 105829 files.
     files = [root / name for name in (*LISTS.values(), *words)]
+    key: dict[str, Any] = {"words": words, "borrowed": borrowed}
     dataset = folder.prepared(
         "sc35",
-        {"words": words, "borrowed": borrowed},
+        key,
         files,
         lambda scratch: _build(root, words, _assign(root, words, lists, borrowed), scratch),
     ).grouped()
-    return dataset if options.sample_rate == RATE else dataset.decimated(RATE // 8000)
+    if options.sample_rate != RATE:
+        dataset = dataset.decimated(RATE // options.sample_rate)
+    key["rate"] = options.sample_rate
+    return without_dropped(dataset, options, folder, "sc35", key, files)
 
 
 def _assign(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Dataset
+from s4d_torch.data.dropping import DROPPING, Dropping, without_dropped
 from s4d_torch.data.files.ts import SeriesFile
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.missing_values import Missing
@@ -25,7 +26,7 @@ SUFFIXES = (".ts", ".txt", ".tsv", ".csv")
 
 
 @dataclass(frozen=True)
-class UcrOptions(Holdout):
+class UcrOptions(Holdout, Dropping):
     """One problem of the time series archives, by its name or by its files."""
 
     problem: str = ""
@@ -39,6 +40,7 @@ class UcrOptions(Holdout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_dropping()
         check_choices(self, missing=Missing)
         if self.problem and self.path:
             raise ValueError(
@@ -51,8 +53,10 @@ class UcrOptions(Holdout):
 def load_ucr(options: UcrOptions, folder: DataFolder) -> Dataset:
     """Series as (length, dimensions) float32, ragged if their lengths differ."""
     files = _path_files(Path(options.path)) if options.path else _problem_files(options, folder)
-    key = asdict(options) | {"problem": "", "path": "", "cases": "by line"}
-    return folder.prepared("ucr", key, list(files.values()), lambda s: _build(options, files, s))
+    chosen = {name: value for name, value in asdict(options).items() if name not in DROPPING}
+    key, paths = chosen | {"problem": "", "path": "", "cases": "by line"}, list(files.values())
+    dataset = folder.prepared("ucr", key, paths, lambda s: _build(options, files, s))
+    return without_dropped(dataset, options, folder, "ucr", key, paths)
 
 
 def _build(options: UcrOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:

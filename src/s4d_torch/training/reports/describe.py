@@ -86,6 +86,8 @@ def describe_signature(signature: Signature) -> str:
     what = "" if signature.tokens else f" of {plural(signature.features, 'feature')}"
     pairs = ", in pairs" if signature.towers > 1 else ""
     rate = "" if signature.sample_rate is None else f" at {signature.sample_rate:g} Hz"
+    if signature.clock is not None:
+        rate += f" with their times, usually {signature.clock.unit} apart"
     aims = {
         "classification": f"{signature.outputs} classes",
         "regression": "a number",

@@ -57,6 +57,8 @@ def read_signature(path: Path) -> Signature:
             raise ValueError(f"no {', '.join(missing)}")
         signature = signature_from(content)
         check_types(signature)
+        if signature.clock is not None:
+            check_types(signature.clock)
         for name in ("features", "outputs", "length", "towers"):
             if getattr(signature, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(signature, name)}")
