@@ -61,8 +61,9 @@ class Predict:
 
     Files are sounds (.wav, .flac, .ogg, .mp3), arrays (.npy, .npz) or tables (.csv, .tsv) of one
     sequence or of several, in the unit of the run's data; for runs on tokens, text files. Columns
-    with names are put in the order of training. A file that cannot be read does not keep others
-    from being predicted, but the command ends with 1.
+    with names are put in the order of training; a run that was told the times of its samples reads
+    them where training did. A file that cannot be read does not keep others from being predicted,
+    but the command ends with 1.
     """
 
     run_folder: RunPath
@@ -153,6 +154,7 @@ class Predict:
             sequences,
             [group[0].rate for group in groups],
             local_device(self.device),
+            times=None if run.signature.clock is None else [each[0].item.times for each in groups],
             advance=None if shown is None else shown.advance,
         )
         for group, output in zip(groups, outputs, strict=True):

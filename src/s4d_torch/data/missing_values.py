@@ -23,13 +23,14 @@ def unusable(values: Array) -> Array:
     return np.asarray(~(np.abs(values) <= LARGEST))  # NaN too: no comparison holds for it
 
 
-def interpolate(series: Array) -> Array:
+def interpolate(series: Array, times: Array | None = None) -> Array:
     """(..., time) with straight lines over gaps, and the nearest value before and after all others.
 
-    A series without any value keeps its gaps.
+    A series without any value keeps its gaps. ``times`` (time,) are those of its samples where
+    they are not evenly spaced.
     """
     filled = series.copy()
-    time = np.arange(series.shape[-1])
+    time = np.arange(series.shape[-1]) if times is None else times
     for each in filled.reshape(-1, len(time)):  # rows of the copy, not copies of them
         gap = np.isnan(each)
         if gap.any() and not gap.all():
@@ -37,7 +38,9 @@ def interpolate(series: Array) -> Array:
     return filled
 
 
-def without_gaps(values: Array, where: str, channels: Sequence[str] = ()) -> Array:
+def without_gaps(
+    values: Array, where: str, channels: Sequence[str] = (), times: Array | None = None
+) -> Array:
     """(time, channels) with straight lines over gaps; a channel without any value is an error."""
     gaps = np.isnan(values)
     if not gaps.any():
@@ -46,4 +49,17 @@ def without_gaps(values: Array, where: str, channels: Sequence[str] = ()) -> Arr
         channel = int(np.argmax(empty))
         name = repr(channels[channel]) if channels else str(channel)
         raise ValueError(f"{where} has no value at all in channel {name}; leave it out")
-    return interpolate(values.T).T
+    return interpolate(values.T, times).T
+
+
+def without_empty_samples(values: Array, times: Array, where: str) -> tuple[Array, Array]:
+    """(time, channels) and (time,) without samples that have no value at all.
+
+    Who is told the times needs no value where nothing was measured.
+    """
+    there = ~np.isnan(values).all(1)
+    if there.all():
+        return values, times
+    if not there.any():
+        raise ValueError(f"{where} has no value at all; leave it out")
+    return values[there], times[there]

@@ -61,15 +61,21 @@ def predict_at_rates(
     rates: Sequence[float],
     device: torch.device,
     *,
+    times: Sequence[Array | None] | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> list[Tensor]:
-    """An output for each sequence, or pair of them; those of one rate are computed together."""
+    """An output for each sequence, or pair of them; those of one rate are computed together.
+
+    ``times`` are those of the samples of each, for a run with a clock.
+    """
     run.model.to(device)
     outputs: dict[int, Tensor] = {}
     for rate in dict.fromkeys(rates):
         places = [i for i, each in enumerate(rates) if each == rate]
         these = [sequences[i] for i in places]
-        found = predict_sequences(run, these, rate=rate, device=device, advance=advance)
+        when = None if times is None else [each for i in places if (each := times[i]) is not None]
+        options: Any = {"rate": rate, "device": device, "advance": advance}
+        found = predict_sequences(run, these, times=when, **options)
         outputs |= dict(zip(places, found, strict=True))
     return [outputs[i] for i in range(len(sequences))]
 
@@ -110,6 +116,7 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
             f"this data does not fit the run: it was trained on {describe_signature(trained)}; "
             f"the data has {describe_signature(found)}"
         )
+    _check_clocks(trained, found)
     signature = replace(trained, length=found.length, sample_rate=found.sample_rate)
     if not same_unit:
         shift, scale = (
@@ -127,6 +134,28 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
         for name, split in dataset.splits.items()
     }
     return Dataset.of(splits.values(), signature)
+
+
+def _check_clocks(trained: Signature, found: Signature) -> None:
+    """What was learned of gaps is of no use without them, nor are they where none were learned."""
+    old, new = trained.clock, found.clock
+    if old is not None and new is None:
+        column = f" (--data.time-column {old.column})" if old.column else ""
+        raise ValueError(
+            "this data does not fit the run, which is told when samples came: it has no times"
+            f"{column}"
+        )
+    if old is None and new is not None:
+        raise ValueError(
+            "this data does not fit the run, which takes samples as evenly spaced: it has times; "
+            "leave them aside (--data.times ignore, or no --data.time-column)"
+        )
+    if old is not None and new is not None and old.dates != new.dates:
+        kinds = {True: "dates", False: "numbers"}
+        raise ValueError(
+            f"this data does not fit the run: its times are {kinds[new.dates]}, those of the "
+            f"training data were {kinds[old.dates]}"
+        )
 
 
 def _reordered(dataset: Dataset, order: Sequence[int]) -> Dataset:

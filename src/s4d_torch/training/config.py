@@ -28,10 +28,11 @@ LATER = (
     ("training", "init_from"),
 )
 LATER_OF_DATA = {
-    "arrays": ("missing", "groups"),
+    "arrays": ("missing", "groups", "times"),
     "audio-folder": ("resample", "mono", "skip_bad", "groups"),
-    "table": ("layout", "missing", "groups"),
-    **dict.fromkeys(("fsdd", "sc35", "sc35-ar", "ucr"), DROPPING),
+    "table": ("layout", "missing", "groups", "time_column"),
+    "ucr": (*DROPPING, "times"),
+    **dict.fromkeys(("fsdd", "sc35", "sc35-ar"), DROPPING),
 }
 FEWEST_EPOCHS = 20  # that epochs "auto" stands for, where the data is large
 

@@ -1,7 +1,7 @@
 """Raw data into a trained model, and its answers out: names, units and sampling rates seen to."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
+from s4d_torch.data.files.moments import read_times
 from s4d_torch.data.missing_values import unusable
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config
@@ -22,7 +23,9 @@ class Predictor:
     ``x`` is an array (length, features) or (n, length, features), (length,) of one feature, a
     table whose columns are :attr:`channels` (a data frame, a dict, a structured array), or a list
     of such. Data at another sampling rate says so by ``sample_rate`` (samples per second) or
-    ``rate`` (samples of the training data that one sample stands for).
+    ``rate`` (samples of the training data that one sample stands for). A run that was told the
+    times of its samples (``signature.clock``) has to be told by ``times``: (length,) for one
+    sequence, (n, length) or a list for several; numbers, or datetime64.
     """
 
     config: Config
@@ -51,22 +54,32 @@ class Predictor:
         return {name: getattr(self.signature, name) for name in names}
 
     def predict(
-        self, x: Any, *, rate: float | None = None, sample_rate: float | None = None
+        self,
+        x: Any,
+        *,
+        rate: float | None = None,
+        sample_rate: float | None = None,
+        times: Any = None,
     ) -> Array:
         """The class of each sequence by its name, or a number in the target's unit, (n,)."""
-        outputs = self._outputs(x, rate, sample_rate)
+        outputs = self._outputs(x, rate, sample_rate, times)
         if self.signature.kind == "regression":
             return outputs[:, 0]
         names = np.array(self.classes or range(self.signature.outputs))
         return np.asarray(names[outputs.argmax(1)])
 
     def predict_proba(
-        self, x: Any, *, rate: float | None = None, sample_rate: float | None = None
+        self,
+        x: Any,
+        *,
+        rate: float | None = None,
+        sample_rate: float | None = None,
+        times: Any = None,
     ) -> Array:
         """The probability of each class, (n, classes), in the order of :attr:`classes`."""
         if self.signature.kind == "regression":
             raise ValueError("this run predicts a number and has no probabilities; use predict")
-        return self._outputs(x, rate, sample_rate)
+        return self._outputs(x, rate, sample_rate, times)
 
     def transform(self, x: Any) -> Tensor | list[Tensor]:
         """What the model reads: (n, length, features), or a list of (length, features) if ragged.
@@ -78,7 +91,7 @@ class Predictor:
         found = [self.signature.read(each) for each in read_sequences(x, self.signature)]
         return torch.stack(found) if len({len(each) for each in found}) == 1 else found
 
-    def _outputs(self, x: Any, rate: float | None, sample_rate: float | None) -> Array:
+    def _outputs(self, x: Any, rate: float | None, sample_rate: float | None, times: Any) -> Array:
         relative = relative_rate(self.signature, rate, sample_rate)
         if relative != 1 and self.config.model.architecture != "ssm":
             raise ValueError(
@@ -87,8 +100,10 @@ class Predictor:
             )
         _refuse_generation(self.signature)
         sequences = read_sequences(x, self.signature)
+        when = times_of(times, sequences, self.signature)
         device = next(self.model.parameters()).device
-        return np.asarray(predict_sequences(self, sequences, rate=relative, device=device).numpy())
+        found = predict_sequences(self, sequences, rate=relative, times=when, device=device)
+        return np.asarray(found.numpy())
 
 
 def predict_sequences(
@@ -96,18 +111,21 @@ def predict_sequences(
     sequences: Sequence[Any],
     *,
     rate: float = 1.0,
+    times: Sequence[Array] | None = None,
     device: torch.device | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Outputs (n, outputs) for sequences (length, features) in the unit they were stored in.
 
     A run on pairs takes pairs of sequences. Class probabilities, or numbers in the targets' own
-    unit. The model has to be on ``device``.
+    unit. ``times``, (length,) each, are for a run with a clock. The model has to be on ``device``.
     """
     _refuse_generation(run.signature)
     towers = list(zip(*sequences, strict=True)) if run.signature.towers > 1 else [sequences]
     inputs = tuple(Sequences.of(list(tower)) for tower in towers)
     whole = Split.whole(inputs, np.zeros(len(sequences)))
+    if times is not None:
+        whole = replace(whole, times=Sequences.of(list(times)))
     dataset, precision = Dataset(whole, whole, whole, run.signature), run.config.training.precision
     outputs, _ = predict(
         run.model,
@@ -123,6 +141,24 @@ def predict_sequences(
     if run.signature.kind == "classification":
         return outputs.double().softmax(-1)
     return physical(outputs, run.signature)
+
+
+def times_of(times: Any, sequences: Sequence[Array], signature: Signature) -> list[Array] | None:
+    """When the samples of each sequence came, (length,) each, as a run with a clock needs it."""
+    clock = signature.clock
+    if (clock is None) != (times is None):
+        if clock is None:
+            raise ValueError(
+                "times: this run takes samples as evenly spaced and cannot be told times; leave "
+                "them out, or train one with times"
+            )
+        raise ValueError(
+            f"this run is told when samples came, usually {clock.unit} apart; give times, "
+            "(length,) for one sequence, (n, length) or a list for several"
+        )
+    if clock is None:
+        return None
+    return read_times(times, [len(each) for each in sequences], dates=clock.dates)
 
 
 def _refuse_generation(signature: Signature) -> None:

@@ -3,7 +3,8 @@
 ``.ts`` (UCR, UEA and TSER archives): comments (#), a header of ``@name value`` lines up to
 ``@data``, then one case a line: its dimensions, separated by colons, each a list of numbers
 separated by commas, and last the class or the number to predict. With ``@timeStamps true`` each
-number is a pair, ``(time,number)``; samples are taken as evenly spaced. Older files (UCR) have no
+number is a pair, ``(time,number)``, the times of all dimensions of a case the same; a case may then
+lack samples, and those without any number are left out. Older files (UCR) have no
 header: one case a line, its class first, then the numbers, separated by white space or commas;
 missing numbers at the end only fill up a shorter series and are cut off.
 """
@@ -16,23 +17,30 @@ from pathlib import Path
 
 import numpy as np
 
+from s4d_torch.data.clock import check_times
 from s4d_torch.data.dataset import Array, LabelKind
+from s4d_torch.data.files.moments import TimeReader
 from s4d_torch.data.missing_values import LARGEST, Missing, interpolate
 
 NOT_A_NUMBER = frozenset({"?", "nan", ""})
-STAMPED = re.compile(r"\([^()]*,([^(),]*)\)")  # (2016-01-11 17:00:00,19.89)
+STAMPED = re.compile(r"\(([^()]*),([^(),]*)\)")  # (2016-01-11 17:00:00,19.89)
 BETWEEN_STAMPED = re.compile(r":(?![^()]*\))")  # not the colons within a time
 
 
 @dataclass
 class SeriesFile:
-    """A file whose cases are read one by one; afterwards it knows their targets."""
+    """A file whose cases are read one by one; afterwards it knows their targets and times.
+
+    Without ``clock``, a reader of times, samples are taken as evenly spaced.
+    """
 
     file: Path
     missing: Missing
+    clock: TimeReader | None = None
     kind: LabelKind = "classification"
     classes: frozenset[str] = frozenset()  # that the header names, if it does
     targets: list[str] = field(default_factory=list)
+    times: list[Array] = field(default_factory=list)  # of each case, where numbers have them
     lines: list[int] = field(default_factory=list)
     dimensions: int = 0  # as the header says, or the first case has; 0 before it is known
     length: int = 0  # of every series, as the header says; 0 if it does not
@@ -103,22 +111,59 @@ class SeriesFile:
         if len(dimensions) != self.dimensions:
             found = f"{len(dimensions)} dimensions and a target"
             raise self._error(line, f"{found}; expected {self.dimensions}")
-        words = [self._words(line, each) for each in dimensions]
-        series = [self._numbers(line, each, d) for d, each in enumerate(words)]
-        lengths = sorted(set(map(len, series)))
+        pairs = [self._pairs(line, each) for each in dimensions]
+        lengths = sorted(set(map(len, pairs)))
         if len(lengths) > 1:
             found = " and ".join(map(str, lengths))
             raise self._error(line, f"dimensions of {found} samples in one case")
         if self.length and lengths[0] != self.length:
             raise self._error(line, f"{lengths[0]} samples; the header says {self.length}")
+        times = self._times(line, pairs)
+        if times is not None:  # where nothing was measured, no value is needed
+            absent = [all(is_missing(each[k][1]) for each in pairs) for k in range(lengths[0])]
+            if all(absent):
+                raise self._error(line, "a case without any value; leave it out")
+            there = np.flatnonzero(~np.array(absent))
+            times, pairs = times[there], [[each[k] for k in there] for each in pairs]
+            self.times.append(times)
+        series = [
+            self._numbers(line, [word for _, word in each], d, times)
+            for d, each in enumerate(pairs)
+        ]
         return np.stack(series, axis=1), target.strip()
 
-    def _words(self, line: int, dimension: str) -> list[str]:
+    def _pairs(self, line: int, dimension: str) -> list[tuple[str, str]]:
+        """(time, number) as text; no time where there is none."""
         if "(" not in dimension:
-            return dimension.split(",")
+            return [("", word) for word in dimension.split(",")]
         if STAMPED.sub("", dimension).strip(", "):
             raise self._error(line, f"{dimension[:40]!r}; expected (time,value),(time,value),...")
-        return STAMPED.findall(dimension)
+        return [(time, number) for time, number in STAMPED.findall(dimension)]
+
+    def _times(self, line: int, pairs: list[list[tuple[str, str]]]) -> Array | None:
+        """When the samples of a case came; None if the file does not say, or is not asked."""
+        if self.clock is None:
+            return None
+        first, *others = ([time for time, _ in each] for each in pairs)
+        if bool(first[0]) != bool(self.times) and self.targets:
+            raise self._error(
+                line, "some cases have times and some have none; expected all or none"
+            )
+        for d, each in enumerate(others, 1):
+            if each != first:
+                k = next(k for k, time in enumerate(first) if each[k] != time)
+                raise self._error(
+                    line,
+                    f"sample {k} of dimension {d} has the time {each[k]!r}, that of dimension 0 "
+                    f"{first[k]!r}; expected the same times in all dimensions (a ? for a value "
+                    "that is missing)",
+                )
+        if not first[0]:
+            return None
+        where = f"{self.file}:{line}"
+        times = np.array([self.clock.read(time, where) for time in first])
+        check_times(times, where)
+        return times
 
     def _older(self, line: int, text: str) -> tuple[Array, str]:
         target, *words = re.split(r"[,\s]+", text)
@@ -128,7 +173,9 @@ class SeriesFile:
             raise self._error(line, "a class without a series; expected numbers after it")
         return self._numbers(line, words, 0)[:, None], target
 
-    def _numbers(self, line: int, words: list[str], dimension: int) -> Array:
+    def _numbers(
+        self, line: int, words: list[str], dimension: int, times: Array | None = None
+    ) -> Array:
         try:
             numbers = np.array([float(word) for word in words])
         except ValueError:
@@ -146,11 +193,11 @@ class SeriesFile:
                 )
             if absent.all():
                 raise self._error(line, f"dimension {dimension} has no value at all")
-            numbers = interpolate(numbers)
+            numbers = interpolate(numbers, times)
         return numbers.astype(np.float32)
 
     def _number(self, line: int, word: str) -> float:
-        if word.strip().lower() in NOT_A_NUMBER:
+        if is_missing(word):
             return float("nan")
         try:
             return float(word)
@@ -159,6 +206,10 @@ class SeriesFile:
 
     def _error(self, line: int, what: str) -> ValueError:
         return ValueError(f"{self.file}:{line}: {what}")
+
+
+def is_missing(word: str) -> bool:
+    return word.strip().lower() in NOT_A_NUMBER
 
 
 def _truth(tags: dict[str, list[str]], name: str) -> bool:

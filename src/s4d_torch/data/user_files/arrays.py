@@ -5,7 +5,8 @@ An ``.npz`` file has ``X`` and ``y``, or ``X_train``, ``y_train`` and where thes
 X is (cases, time) or (cases, time, channels). Sequences of many lengths stand one after the other,
 X (samples,) or (samples, channels), with ``lengths`` (cases,) or ``offsets`` (cases + 1,) beside
 them, with the same ending as X. y is (cases,): see :mod:`s4d_torch.data.user_files.targets`.
-``channels`` may name the channels, and ``cases``, with the same ending as X, the cases.
+``channels`` may name the channels, and ``cases``, with the same ending as X, the cases. ``times``,
+with that ending too, say when samples came: numbers or datetime64, (cases, time) or (samples,).
 
 Values are kept in their type, those of 64 bits as float32. Models read them in units of the
 training cases, channel by channel.
@@ -33,11 +34,14 @@ from s4d_torch.data.folder import DataFolder, Scratch
 from s4d_torch.data.missing_values import Missing, without_gaps
 from s4d_torch.data.splits import Holdout
 from s4d_torch.data.task import LAPTOP, Task, check_choices, register
-from s4d_torch.data.user_files.assembly import dataset_of, existing_file
+from s4d_torch.data.user_files.array_times import timed
+from s4d_torch.data.user_files.assembly import Times, dataset_of, existing_file
 from s4d_torch.data.user_files.targets import ChosenKind, read_targets
 
 Channels = Literal["last", "first"]
 SPLITS = ("train", "validation", "test")
+ENDINGS = ("", *(f"_{split}" for split in SPLITS))
+TIMES = tuple(f"times{end}" for end in ENDINGS)
 SORTS = {"U": "text", "S": "text", "f": "float"}  # of targets, by the kind of their type
 MANY_CHANNELS = 4  # times as many as there are samples: likely the other layout
 
@@ -56,13 +60,15 @@ class ArraysOptions(Holdout):
     """auto: names and whole numbers are classes, other numbers are predicted as numbers"""
     missing: Missing = "error"
     """missing values (NaN) are refused, or interpolated in time"""
-
+    times: Times = "use"
+    """of a file that has them: models are told the gaps between samples, or samples are taken as
+    evenly spaced"""
     groups: str = ""
     """array that says what each case comes from (a speaker, a machine); none is in two splits"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices(self, channels=Channels, kind=ChosenKind, missing=Missing)
+        check_choices(self, channels=Channels, kind=ChosenKind, missing=Missing, times=Times)
 
 
 def load_arrays(options: ArraysOptions, folder: DataFolder) -> Dataset:
@@ -83,10 +89,17 @@ def load_arrays(options: ArraysOptions, folder: DataFolder) -> Dataset:
 
 def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Dataset:
     blocks = _named(files)
+    has_times = options.times == "use" and any(name in TIMES for name in blocks)
     suffixes = {name: f"_{name}" for name in SPLITS if f"X_{name}" in blocks}
     if "X" in blocks:
         suffixes = {"train": ""}
-    given = {name: _sequences(blocks, s, options, scratch) for name, s in suffixes.items()}
+    # with times, samples without any value are left out, and only then may others be missing
+    missing: Missing = "interpolate" if has_times else options.missing
+    reading = replace(options, missing=missing)
+    given = {
+        name: _sequences(blocks, s, reading, scratch, fill=not has_times)
+        for name, s in suffixes.items()
+    }
     ids = [each for name, s in suffixes.items() for each in case_names(blocks, s, len(given[name]))]
     counts = {f"X{suffixes[name]}": each.values.shape[-1] for name, each in given.items()}
     if len(set(counts.values())) > 1:
@@ -113,7 +126,12 @@ def _build(options: ArraysOptions, files: list[Path], scratch: Scratch) -> Datas
             for name, s in suffixes.items()
             for each in _groups(blocks, f"{options.groups}{s}", len(given[name]))
         ]
-    return dataset_of(given, targets, options, cases=ids, channels=channels, groups=groups)
+    timing = None
+    if has_times:
+        given, timing = timed(given, suffixes, blocks, options.missing, scratch)
+    return dataset_of(
+        given, targets, options, cases=ids, channels=channels, groups=groups, timing=timing
+    )
 
 
 def _named(files: list[Path]) -> dict[str, StoredArray]:
@@ -128,9 +146,9 @@ def _named(files: list[Path]) -> dict[str, StoredArray]:
         raise ValueError(f"{files[0]}: expected {expected}; it has {present}")
     if "X" in blocks and "X_train" in blocks:
         raise ValueError(f"{files[0]} has both X and X_train; expected one of them")
-    known = [array + ending for array in "Xy" for ending in ("", *(f"_{s}" for s in SPLITS))]
+    known = [array + end for array in ("X", "y", "times") for end in ENDINGS]
     for name in blocks:
-        if name.startswith(("X_", "y_")) and name not in known:
+        if name.startswith(("X_", "y_", "times_")) and name not in known:
             hint = did_you_mean(name, known) or f"; expected {', '.join(known)}"
             raise ValueError(f"{files[0]}: unknown array {name!r}{hint}")
     return blocks
@@ -185,13 +203,19 @@ def _targets(blocks: Mapping[str, StoredArray], name: str, cases: int) -> Array:
 
 
 def _sequences(
-    blocks: Mapping[str, StoredArray], suffix: str, options: ArraysOptions, scratch: Scratch
+    blocks: Mapping[str, StoredArray],
+    suffix: str,
+    options: ArraysOptions,
+    scratch: Scratch,
+    *,
+    fill: bool,
 ) -> Sequences:
     block = blocks[f"X{suffix}"]
     block.refuse_objects()
     offsets = sequence_offsets(blocks, suffix, block)
     if offsets is not None:
-        return _ragged(block, offsets, options.missing, scratch)
+        ragged = _ragged(block, offsets, options.missing, scratch)
+        return _without_gaps(ragged, block) if fill else ragged
     if len(block.shape) not in (2, 3) or 0 in block.shape:
         raise ValueError(
             f"{block}: expected (cases, time) or (cases, time, channels), none of them 0; "
@@ -214,7 +238,7 @@ def _sequences(
         if bad := write_values(cube.swapaxes(1, 2) if first else cube, part, options.missing):
             refuse_value(block, part[bad], done + bad[0], bad[1], bad[2])
         done += len(rows)
-    return _without_gaps(Sequences(values), block)
+    return _without_gaps(Sequences(values), block) if fill else Sequences(values)
 
 
 def _ragged(block: StoredArray, offsets: Array, missing: Missing, scratch: Scratch) -> Sequences:
@@ -232,7 +256,7 @@ def _ragged(block: StoredArray, offsets: Array, missing: Missing, scratch: Scrat
             case = int(np.searchsorted(offsets, sample, side="right")) - 1
             refuse_value(block, part[bad], case, sample - int(offsets[case]), bad[1])
         done += len(rows)
-    return _without_gaps(Sequences(values) if even else Sequences(values, offsets), block)
+    return Sequences(values) if even else Sequences(values, offsets)
 
 
 def _without_gaps(sequences: Sequences, block: StoredArray) -> Sequences:

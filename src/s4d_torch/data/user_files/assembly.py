@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from s4d_torch.data.clock import Clock
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.splits import Holdout, complete_splits, standard_units
 from s4d_torch.data.store import Scratch
 from s4d_torch.data.user_files.targets import Targets
+
+Times = Literal["use", "ignore"]
 
 
 def existing_file(path: str | Path) -> Path:
@@ -37,6 +41,32 @@ def stored(sequences: Iterator[Array], scratch: Scratch) -> Sequences:
     return Sequences(even)
 
 
+@dataclass(frozen=True)
+class Timing:
+    """When the samples of each split came, as files say it; ``dates`` are in seconds."""
+
+    times: Mapping[str, Sequences]
+    column: str = ""
+    dates: bool = False
+
+    def clock(self, train: Split) -> Clock:
+        """That of the training cases."""
+        assert train.times is not None
+        cases = (train.times[int(i)] for i in train.index)
+        return Clock.of(cases, self.column, dates=self.dates)
+
+    def remarks(self, clock: Clock) -> list[str]:
+        """How far the gaps between samples are from the usual one."""
+        each = [
+            clock.gaps(times[i])[1:] for times in self.times.values() for i in range(len(times))
+        ]
+        gaps = np.concatenate(each)
+        return [
+            f"the model is told the times: samples are usually {clock.unit} apart, at least "
+            f"{gaps.min():.3g} and at most {gaps.max():.3g} times that"
+        ]
+
+
 def dataset_of(
     given: Mapping[str, Sequences],
     targets: Targets,
@@ -46,19 +76,22 @@ def dataset_of(
     channels: Sequence[str] = (),
     target: str = "",
     groups: Sequence[str] | None = None,
+    timing: Timing | None = None,
 ) -> Dataset:
     """A dataset in units of its training split.
 
     ``given`` holds the sequences of "train", and of "validation" and "test" where these are
     decided; ``targets`` and ``cases`` have the targets and names of all of them in that order, as
     have ``groups``, which stay in one split each. What is missing is held out of "train".
+    ``timing`` says when the samples of ``given`` came, if models are to be told.
     """
     names, splits, begin = np.array(cases, dtype=str), {}, 0
     for name, sequences in given.items():
         part = slice(begin, begin + len(sequences))
         whole = Split.whole(sequences, targets.values[part])
         of_part = None if groups is None else np.array(groups[part], dtype=str)
-        splits[name] = replace(whole, cases=names[part], groups=of_part)
+        times = None if timing is None else timing.times[name]
+        splits[name] = replace(whole, cases=names[part], groups=of_part, times=times)
         begin = part.stop
     splits = complete_splits(splits, targets.kind, holdout)
     known, numbers = splits["train"].labels(), np.zeros(1)
@@ -68,6 +101,7 @@ def dataset_of(
             classes = ", ".join(targets.classes[i] for i in strange)
             raise ValueError(f"the {name} cases have classes that training has not: {classes}")
     shift, scale = standard_units(splits["train"])
+    clock = None if timing is None else timing.clock(splits["train"])
     if targets.kind == "regression":
         numbers = known
     signature = Signature(
@@ -82,5 +116,7 @@ def dataset_of(
         target_scale=float(numbers.std()) or 1.0,
         channels=tuple(channels),
         target=target,
+        clock=clock,
     )
-    return Dataset.of(splits.values(), signature)
+    notes = () if timing is None or clock is None else tuple(timing.remarks(clock))
+    return replace(Dataset.of(splits.values(), signature), notes=notes)

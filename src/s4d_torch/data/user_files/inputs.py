@@ -9,12 +9,13 @@ import numpy as np
 from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.npy import StoredArray, read_whole, stored_arrays
 from s4d_torch.data.files.sound import SUFFIXES, full_scale, read_audio
-from s4d_torch.data.missing_values import without_gaps
+from s4d_torch.data.missing_values import without_empty_samples, without_gaps
 from s4d_torch.data.task import Task
+from s4d_torch.data.user_files.array_times import stored_times
 from s4d_torch.data.user_files.arrays import case_names, channel_names, sequence_offsets
 from s4d_torch.data.user_files.audio_folder import alike, is_hidden
 from s4d_torch.data.user_files.columns import order_of
-from s4d_torch.data.user_files.table_inputs import read_cases
+from s4d_torch.data.user_files.table_inputs import Case, read_cases
 
 READABLE = (*SUFFIXES, ".npy", ".npz", ".csv", ".tsv")
 BYTES = 256  # tokens of a model that reads text as it is in the file
@@ -25,13 +26,14 @@ class Item:
     """A sequence, (length, features) or (length,) tokens, in the unit of the training data.
 
     ``case`` is its name in the file, "" of a file that is one sequence; ``sample_rate`` is known
-    of sounds.
+    of sounds; ``times`` (length,) are there for runs that are told them.
     """
 
     file: Path
     case: str
     values: Array
     sample_rate: float | None = None
+    times: Array | None = None
 
     @property
     def name(self) -> str:
@@ -64,19 +66,26 @@ def read_items(file: Path, signature: Signature, task: Task[Any], options: Any) 
     if suffix in (".npy", ".npz"):
         cases = _arrays(file, signature, options)
     elif signature.tokens:
-        cases = [("", _text(file, signature, task, options))]
+        cases = [Case("", _text(file, signature, task, options))]
     elif suffix in SUFFIXES:
         sound, rate = _sound(file, signature, task, options)
-        cases = [("", sound)]
+        # a sound is evenly sampled: it needs no times, only to know the unit that a clock counts in
+        even = signature.clock is not None and signature.sample_rate is not None
+        cases = [Case("", sound, np.arange(len(sound)) if even else None)]
     elif suffix in (".csv", ".tsv"):
         cases = read_cases(file, signature, options)
     else:
         raise ValueError(f"{file} cannot be read; expected {', '.join(READABLE)}")
     if not cases:
         raise ValueError(f"{file} holds no sequence to predict from")
-    items = [Item(file, case, values, rate) for case, values in cases]
+    items = [Item(file, case, values, rate, times) for case, values, times in cases]
     for item in items:
         _check(item.name, item.values, signature)
+        if signature.clock is not None and item.times is None:
+            raise ValueError(
+                f"{item.name} does not say when its samples came, which the run was trained to be "
+                "told: give a table with a column of times, or an .npz file with times beside X"
+            )
     return items
 
 
@@ -145,7 +154,7 @@ def _text(file: Path, signature: Signature, task: Task[Any], options: Any) -> Ar
     return np.frombuffer(content[:limit], dtype=np.uint8)
 
 
-def _arrays(file: Path, signature: Signature, options: Any) -> list[tuple[str, Array]]:
+def _arrays(file: Path, signature: Signature, options: Any) -> list[Case]:
     try:
         blocks = stored_arrays(file)
     except ValueError as error:
@@ -153,21 +162,40 @@ def _arrays(file: Path, signature: Signature, options: Any) -> list[tuple[str, A
     names = [name for name in blocks if name.startswith("X")] or list(blocks)
     order = _channel_order(file, blocks, signature)
     fills = getattr(options, "missing", "error") == "interpolate"
-    found: list[tuple[str, Array]] = []
+    found: list[Case] = []
     for name in names:
         array, suffix = read_whole(blocks[name]), name.removeprefix("X")
         offsets = sequence_offsets(blocks, suffix, blocks[name])
         parts = [array] if offsets is None else np.split(array, offsets[1:-1])
         several = [each for part in parts for each in _several(file, part, signature, options)]
         ids = case_names(blocks, suffix, len(several)) if f"cases{suffix}" in blocks else ()
+        times = _times(blocks, suffix, several, signature)
         for i, values in enumerate(several):
             case = ids[i] if ids else str(len(found))
-            ordered = values if order is None else values[:, order]
-            filled = without_gaps(ordered, f"{file}[{case}]") if fills else ordered
-            found.append((case, filled))
+            ordered, when = values if order is None else values[:, order], times[i]
+            if when is not None:
+                ordered, when = without_empty_samples(ordered, when, f"{file}[{case}]")
+            if fills:
+                ordered = without_gaps(ordered, f"{file}[{case}]", times=when)
+            found.append(Case(case, ordered, when))
     if len(found) == 1 and not any(name.startswith("cases") for name in blocks):
-        return [("", found[0][1])]  # the file is the case
+        return [found[0]._replace(name="")]  # the file is the case
     return found
+
+
+def _times(
+    blocks: dict[str, StoredArray], suffix: str, cases: list[Array], signature: Signature
+) -> list[Array] | list[None]:
+    """The times of each case, if the run is told them and the file has them."""
+    clock = signature.clock
+    if clock is None or f"times{suffix}" not in blocks:
+        return [None] * len(cases)
+    times, dates = stored_times(blocks, suffix, [len(case) for case in cases])
+    if dates != clock.dates:
+        trained, here = ("dates", "numbers") if clock.dates else ("numbers", "dates")
+        block = blocks[f"times{suffix}"]
+        raise ValueError(f"{block.file}: {block.name} are {here}; the run was trained on {trained}")
+    return times
 
 
 def _channel_order(

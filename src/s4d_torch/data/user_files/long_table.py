@@ -1,17 +1,19 @@
 """A table in long form: one row for each case and time."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from s4d_torch.data.dataset import Array, Dataset
+from s4d_torch.data.files.moments import TimeReader
 from s4d_torch.data.missing_values import without_gaps
 from s4d_torch.data.store import Scratch
-from s4d_torch.data.user_files.assembly import dataset_of, stored
-from s4d_torch.data.user_files.rows import read_time
+from s4d_torch.data.user_files.assembly import Timing, dataset_of, stored
 from s4d_torch.data.user_files.table_reader import AS_WIDE, TableReader
 from s4d_torch.data.user_files.targets import read_targets
 
@@ -35,23 +37,25 @@ def read_long_table(table: TableReader, scratch: Scratch) -> Dataset:
             f"case and time. If the columns of a row are steps in time, {AS_WIDE}; if cases are "
             "told apart by another column, name it (--data.case)"
         )
-    order = np.lexsort((samples["time"], samples["case"]))
-    times, cases = samples["time"][order], samples["case"][order]
-    if len(twice := np.flatnonzero((np.diff(times) == 0) & (np.diff(cases) == 0))):
-        first, second = samples["line"][order[twice[0] : twice[0] + 2]]
-        raise ValueError(
-            f"{file}:{second}: case {names[cases[twice[0]]]!r} has this time "
-            f"in line {first} already; expected each time once"
-        )
-    parts = np.split(order, np.flatnonzero(np.diff(cases)) + 1)
+    order, notes = _in_order(samples, names, table)
+    parts = np.split(order, np.flatnonzero(np.diff(samples["case"][order])) + 1)
     channels = [table.header[i] for i in table.values]
     sequences = stored(
         (
-            without_gaps(samples["values"][part], f"{file}: case {name!r}", channels)
+            without_gaps(
+                samples["values"][part],
+                f"{file}: case {name!r}",
+                channels,
+                samples["time"][part] if table.timed else None,
+            )
             for name, part in zip(names, parts, strict=True)
         ),
         scratch,
     )
+    timing = None
+    if table.timed:
+        when = stored((samples["time"][part] for part in parts), scratch)
+        timing = Timing({"train": when}, table.options.time_column, records.times.dates)
     del samples
     rows.unlink()
     texts, lines = zip(*records.targets.values(), strict=True)
@@ -64,9 +68,52 @@ def read_long_table(table: TableReader, scratch: Scratch) -> Dataset:
         channels=channels,
         target=table.name("target"),
         groups=[group for group, _ in records.groups.values()] or None,
+        timing=timing,
     )
-    timed = table.columns["time"] is not None
-    return replace(dataset, notes=uneven_times(times, cases, names) if timed else ())
+    return replace(dataset, notes=dataset.notes + notes)
+
+
+def _in_order(
+    samples: Array, names: Sequence[str], table: TableReader
+) -> tuple[Array, tuple[str, ...]]:
+    """The places of the rows to read, by case and time, and what there is to say about them."""
+    order = np.lexsort((samples["time"], samples["case"]))
+    _refuse_equal_times(samples, order, names, table.file)
+    if not table.timed:
+        timed = table.columns["time"] is not None
+        times, cases = samples["time"][order], samples["case"][order]
+        return order, uneven_times(times, cases, names) if timed else ()
+    order = order[~np.isnan(samples["values"][order]).all(1)]
+    absent = np.setdiff1d(np.arange(len(names)), samples["case"][order])
+    if len(absent):
+        name = names[int(absent[0])]
+        raise ValueError(f"{table.file}: case {name!r} has no value at all; leave it out")
+    return order, _unsorted(samples, len(names)) + _dropped_rows(len(samples) - len(order))
+
+
+def _refuse_equal_times(samples: Array, order: Array, names: Sequence[str], file: Path) -> None:
+    times, cases = samples["time"][order], samples["case"][order]
+    if len(twice := np.flatnonzero((np.diff(times) == 0) & (np.diff(cases) == 0))):
+        first, second = samples["line"][order[twice[0] : twice[0] + 2]]
+        raise ValueError(
+            f"{file}:{second}: case {names[cases[twice[0]]]!r} has this time "
+            f"in line {first} already; expected each time once"
+        )
+
+
+def _unsorted(samples: Array, cases: int) -> tuple[str, ...]:
+    """A remark on rows that come in another order than their times."""
+    by_case = np.argsort(samples["case"], kind="stable")
+    case, time = samples["case"][by_case], samples["time"][by_case]
+    back = np.unique(case[1:][(np.diff(case) == 0) & (np.diff(time) < 0)])
+    if not len(back):
+        return ()
+    return (f"the rows of {len(back)} of {cases} cases were not in order, and are sorted by time",)
+
+
+def _dropped_rows(count: int) -> tuple[str, ...]:
+    what = "1 row without a value is" if count == 1 else f"{count} rows without a value are"
+    return (f"{what} left out: nothing was measured then",) if count else ()
 
 
 class _Records:
@@ -78,6 +125,7 @@ class _Records:
         self.groups: dict[str, tuple[str, int]] = {}
         kinds: list[Any] = [("case", "i8"), ("line", "i8"), ("time", "f8")]
         self.dtype = np.dtype([*kinds, ("values", "f4", (len(table.values),))])
+        self.times = TimeReader()
         self._numbers: dict[str, int] = {}
 
     def blocks(self) -> Iterator[Array]:
@@ -93,7 +141,10 @@ class _Records:
             self._keep("group", self.groups, case, line, row)
         number = self._numbers.setdefault(case, len(self._numbers))
         column = table.columns["time"]
-        time = float(line) if column is None else read_time(row[column], f"{table.file}:{line}")
+        where = f"{table.file}:{line}"
+        time = float(line) if column is None else self.times.read(row[column], where)
+        if table.timed and table.is_empty(row):
+            return number, line, time, (math.nan,) * len(table.values)
         return number, line, time, tuple([table.value(line, row, i) for i in table.values])
 
     def _keep(

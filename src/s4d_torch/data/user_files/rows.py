@@ -1,13 +1,9 @@
-"""Text tables row by row: their separators, decimal commas, times and headers."""
+"""Text tables row by row: their separators, decimal commas and headers."""
 
 import csv
-import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-
-from s4d_torch.data.missing_values import number_of
 
 DELIMITERS = ",;\t"
 WITH_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
@@ -71,18 +67,3 @@ class Decimals:
 def is_nameless(column: str) -> bool:
     """Whether pandas has put the numbers of the rows there, now or when it read them back."""
     return not column or column.startswith("Unnamed: ")
-
-
-def read_time(cell: str, where: str) -> float:
-    """A number, or an ISO date in seconds; one without a time zone is in UTC."""
-    if (time := number_of(cell)) is None:
-        try:
-            date = datetime.fromisoformat(cell.strip())
-        except ValueError:
-            raise ValueError(
-                f"{where}: time {cell!r}; expected a number or an ISO date (2024-12-31T23:59)"
-            ) from None
-        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(time):
-        raise ValueError(f"{where}: time {cell!r}; expected a finite number")
-    return time

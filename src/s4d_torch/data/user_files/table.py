@@ -3,7 +3,9 @@
 Long: a header line, then rows such as ``case,time,x,y,label``: the case a row belongs to, its time
 (optional; without it, rows count in their order), one or more values, and the target of the case,
 the same in all its rows. Times are numbers or ISO dates; they only put the rows of a case in
-order, and samples are taken as evenly spaced. Rows of different cases may be mixed.
+order, and samples are taken as evenly spaced, unless ``time_column`` names their column: then
+models are told the time between rows, and rows without a single value are left out. Rows of
+different cases may be mixed.
 
 Wide: one row for each case, such as ``case,t0,t1,t2,label``: its values over time in as many
 columns (in the order of the numbers in their names), its target and, if there is one, its name.

@@ -2,23 +2,35 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from s4d_torch._registry import did_you_mean
+from s4d_torch.data.clock import Clock
 from s4d_torch.data.dataset import Array, Signature
+from s4d_torch.data.files.moments import TimeReader
 from s4d_torch.data.missing_values import number_of, without_gaps
-from s4d_torch.data.user_files.columns import are_steps, order_of, usual_column
-from s4d_torch.data.user_files.rows import is_nameless, read_rows, read_time
+from s4d_torch.data.user_files.columns import are_steps, order_of, shown, usual_column
+from s4d_torch.data.user_files.rows import is_nameless, read_rows
 from s4d_torch.data.user_files.targets import MISSING
 from s4d_torch.data.user_files.wide_table import in_order
 
 Row = tuple[int, list[str]]
 
 
-def read_cases(file: Path, signature: Signature, options: Any) -> list[tuple[str, Array]]:
-    """(name, values) of each case; without a header, columns count by their position."""
+class Case(NamedTuple):
+    """What a file has of one case; ``times`` (length,) where the run is told them."""
+
+    name: str
+    values: Array
+    times: Array | None = None
+
+
+def read_cases(file: Path, signature: Signature, options: Any) -> list[Case]:
+    """The cases of a table; without a header, columns count by their position."""
     rows = list(read_rows(file))
     if not rows:
         raise ValueError(f"{file} is empty")
@@ -28,6 +40,12 @@ def read_cases(file: Path, signature: Signature, options: Any) -> list[tuple[str
         if len(row) != len(table.header):
             raise ValueError(f"{file}:{line}: {len(row)} cells; expected {len(table.header)}")
     return table.wide_cases(body) if table.is_wide else table.long_cases(body)
+
+
+class _Sample(NamedTuple):
+    time: float
+    line: int
+    numbers: list[float]
 
 
 class _Table:
@@ -41,27 +59,44 @@ class _Table:
         self.case, self.time, others = self._roles()
         layout, channels = getattr(options, "layout", "auto"), signature.channels
         likely = signature.features == 1 and not channels and are_steps(others)
+        likely = likely and signature.clock is None  # a wide table has no times
         self.is_wide = layout == "wide" or (layout == "auto" and likely)
         self.values = others if self.is_wide else self._value_columns(others)
 
-    def long_cases(self, rows: Sequence[Row]) -> list[tuple[str, Array]]:
-        cases: dict[str, list[tuple[float, list[float]]]] = {}
+    def long_cases(self, rows: Sequence[Row]) -> list[Case]:
+        cases: dict[str, list[_Sample]] = {}
         places = [self.header.index(name) for name in self.values]
         case = self.header.index(self.case) if self.case else None
+        when = self.header.index(self.time) if self.time else None
+        clock = self.signature.clock
+        reader = TimeReader(dates=None if clock is None else clock.dates)
         for line, row in rows:
-            time = float(line)
-            if self.time:
-                time = read_time(row[self.header.index(self.time)], f"{self.file}:{line}")
+            where = f"{self.file}:{line}"
+            time = float(line) if when is None else reader.read(row[when], where)
             name = "" if case is None else row[case].strip()
+            samples = cases.setdefault(name, [])
+            if clock is not None and all(row[i].strip().lower() in MISSING for i in places):
+                continue  # nothing was measured then
             numbers = [self._number(line, row, i) for i in places]
-            cases.setdefault(name, []).append((time, numbers))
-        found = []
-        for name, samples in cases.items():
-            values = np.array([numbers for _, numbers in sorted(samples, key=lambda each: each[0])])
-            found.append((name, self._filled(values, name)))
-        return found
+            samples.append(_Sample(time, line, numbers))
+        return [self._in_time(name, samples) for name, samples in cases.items()]
 
-    def wide_cases(self, rows: Sequence[Row]) -> list[tuple[str, Array]]:
+    def _in_time(self, name: str, samples: list["_Sample"]) -> Case:
+        """A case in the order of its times."""
+        samples = sorted(samples, key=lambda each: each.time)
+        values = np.array([each.numbers for each in samples]).reshape(-1, len(self.values))
+        if self.signature.clock is None:
+            return Case(name, self._filled(values, name))
+        for before, after in pairwise(samples):
+            if before.time == after.time:
+                raise ValueError(
+                    f"{self.file}:{after.line}: case {name!r} has this time in line {before.line} "
+                    "already; expected each time once"
+                )
+        times = np.array([each.time for each in samples])
+        return Case(name, self._filled(values, name, times), times)
+
+    def wide_cases(self, rows: Sequence[Row]) -> list[Case]:
         places = [self.header.index(self.values[i]) for i in in_order(self.values)]
         found = []
         for line, row in rows:
@@ -70,11 +105,12 @@ class _Table:
             while held and row[places[held - 1]].strip().lower() in MISSING:
                 held -= 1
             values = np.array([[self._number(line, row, i)] for i in places[:held]])
-            found.append((name, self._filled(values.reshape(held, 1), name)))
+            found.append(Case(name, self._filled(values.reshape(held, 1), name)))
         return found
 
-    def _filled(self, values: Array, name: str) -> Array:
-        return without_gaps(values, f"{self.file}: case {name!r}") if self.fills else values
+    def _filled(self, values: Array, name: str, times: Array | None = None) -> Array:
+        where = f"{self.file}: case {name!r}"
+        return without_gaps(values, where, times=times) if self.fills and len(values) else values
 
     def _number(self, line: int, row: Sequence[str], column: int) -> float:
         cell, number = row[column], number_of(row[column])
@@ -89,11 +125,17 @@ class _Table:
         """The columns of the case and the time ("" if there is none), and those that are left."""
         signature, header = self.signature, self.header
         names = [name for name in header if name not in signature.channels]
-        if not names or (not signature.channels and len(header) == signature.features):
+        clock = signature.clock
+        if clock is None and (
+            not names or (not signature.channels and len(header) == signature.features)
+        ):
             return "", "", header
         found: dict[str, str] = {}
         for part in ("case", "time", "target"):
             chosen = getattr(self.options, part, "")
+            if part == "time" and clock is not None:
+                found[part] = self._time_column(clock, names)
+                continue
             found[part] = chosen or usual_column(part, names) or ""
             if chosen and chosen not in header and part != "target":
                 raise ValueError(
@@ -106,6 +148,22 @@ class _Table:
         used = {*found.values(), getattr(self.options, "groups", "")}
         others = [name for name in header if name not in used and not is_nameless(name)]
         return found["case"], found["time"], others
+
+    def _time_column(self, clock: Clock, names: Sequence[str]) -> str:
+        """Where the times are that a run with a clock has to be told."""
+        if not self.named:
+            raise ValueError(
+                f"{self.file} has no header, and the run is told the times of samples; name the "
+                f"columns, that of the times {clock.column or 'time'!r}"
+            )
+        found = clock.column or usual_column("time", names) or ""
+        if found not in self.header:
+            hint = did_you_mean(clock.column or "time", self.header)
+            raise ValueError(
+                f"{self.file} has no column {clock.column or 'time'!r} with the times of samples, "
+                f"which the run is told{hint or f'; it has {shown(self.header)}'}"
+            )
+        return found
 
     def _value_columns(self, others: list[str]) -> list[str]:
         """The columns that the run reads, in its order."""

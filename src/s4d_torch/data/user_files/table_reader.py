@@ -31,6 +31,9 @@ class TableOptions(Holdout):
     """column that tells cases apart; by itself: id, case, series, ..."""
     time: str = ""
     """column that puts the rows of a case in order; by itself: time, t, ...; may be absent"""
+    time_column: str = ""
+    """the same, and the model is told how much time is between rows, which need not be evenly
+    spaced; without it they are taken as such"""
     target: str = ""
     """column to predict; by itself: target, label, class, y"""
     values: tuple[str, ...] = ()
@@ -48,12 +51,23 @@ class TableOptions(Holdout):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices(self, kind=ChosenKind, layout=Layout, missing=Missing)
+        if self.time_column and self.time not in ("", self.time_column):
+            raise ValueError(
+                f"time {self.time!r} and time_column {self.time_column!r}: rows have one time; "
+                "name time_column alone if the model is to be told of it, else time"
+            )
+        if self.time_column and self.layout == "wide":
+            raise ValueError(
+                f"time_column {self.time_column!r} is for tables with a row for each case and "
+                "time; a wide table has no such column"
+            )
 
 
 class TableReader:
     """A file with a header: ``columns`` holds the position of its case, time and target.
 
-    ``values`` are the positions of the columns to read.
+    ``values`` are the positions of the columns to read; if it is ``timed``, the model is told how
+    much time is between rows.
     """
 
     def __init__(self, file: Path, options: TableOptions) -> None:
@@ -61,6 +75,9 @@ class TableReader:
         self.header = [name.strip() for name in next(read_rows(file), (1, []))[1]]
         self._check_header()
         self.columns = {part: self._column(part) for part in USUAL_NAMES}
+        self.timed = bool(options.time_column)
+        if self.timed:
+            self.columns["time"] = self._index(options.time_column)
         self.columns["group"] = self._index(options.groups) if options.groups else None
         if options.layout == "wide":
             self.columns["time"] = None
@@ -119,6 +136,10 @@ class TableReader:
         if WITH_COMMA.fullmatch(cell):
             advice = "expected a decimal point, or cells that are separated by semicolons"
         raise ValueError(f"{where} has {cell!r}, which is no number; {advice}")
+
+    def is_empty(self, row: list[str]) -> bool:
+        """Whether a row has no value at all: nothing was measured at its time."""
+        return all(row[i].strip().lower() in MISSING for i in self.values)
 
     def _layout(self) -> Layout:
         case, steps = self.columns["case"], are_steps([self.header[i] for i in self.values])

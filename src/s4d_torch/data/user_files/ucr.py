@@ -12,12 +12,13 @@ from pathlib import Path
 from s4d_torch._registry import did_you_mean
 from s4d_torch.data.dataset import Dataset
 from s4d_torch.data.dropping import DROPPING, Dropping, without_dropped
+from s4d_torch.data.files.moments import TimeReader
 from s4d_torch.data.files.ts import SeriesFile
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source
 from s4d_torch.data.missing_values import Missing
 from s4d_torch.data.splits import Holdout
 from s4d_torch.data.task import LAPTOP, Task, check_choices, register
-from s4d_torch.data.user_files.assembly import dataset_of, existing_file, stored
+from s4d_torch.data.user_files.assembly import Times, Timing, dataset_of, existing_file, stored
 from s4d_torch.data.user_files.targets import Targets, class_numbers, natural_order, read_targets
 
 ADDRESS = "https://timeseriesclassification.com/aeon-toolkit"
@@ -35,13 +36,16 @@ class UcrOptions(Holdout, Dropping):
     """instead: a folder with a _TRAIN file, such a file, or one .ts file with all cases"""
     missing: Missing = "error"
     """missing values are refused, or interpolated in time"""
+    times: Times = "use"
+    """of a .ts file with time stamps: models are told the gaps between samples, or samples are
+    taken as evenly spaced"""
     validation: float = field(default=0.2, kw_only=True)
     """part of the training cases that validates"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_dropping()
-        check_choices(self, missing=Missing)
+        check_choices(self, missing=Missing, times=Times)
         if self.problem and self.path:
             raise ValueError(
                 f"name a problem of the archives or a path; got {self.problem!r} and {self.path!r}"
@@ -60,13 +64,22 @@ def load_ucr(options: UcrOptions, folder: DataFolder) -> Dataset:
 
 
 def _build(options: UcrOptions, files: dict[str, Path], scratch: Scratch) -> Dataset:
-    read = {name: SeriesFile(file, options.missing) for name, file in files.items()}
+    clock = TimeReader() if options.times == "use" else None
+    read = {name: SeriesFile(file, options.missing, clock) for name, file in files.items()}
     given = {name: stored(each.cases(), scratch) for name, each in read.items()}
     if len({each.dimensions for each in read.values()}) > 1:
         shown = ", ".join(f"{each.file.name} has {each.dimensions}" for each in read.values())
         raise ValueError(f"the numbers of dimensions differ: {shown}")
     cases = [f"{each.file.name}:{line}" for each in read.values() for line in each.lines]
-    return dataset_of(given, _targets(list(read.values())), options, cases=cases)
+    timing, stamped = None, [each for each in read.values() if each.times]
+    if clock is not None and stamped:
+        if len(stamped) < len(read):
+            without = next(each.file for each in read.values() if not each.times)
+            raise ValueError(f"{stamped[0].file} has times and {without} has none")
+        times = {name: stored(iter(each.times), scratch) for name, each in read.items()}
+        timing = Timing(times, dates=clock.dates)
+    targets = _targets(list(read.values()))
+    return dataset_of(given, targets, options, cases=cases, timing=timing)
 
 
 def _targets(files: list[SeriesFile]) -> Targets:
