@@ -17,6 +17,7 @@ from s4d_torch.cli.common.options import check_options, data_folder
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data import Dataset
 from s4d_torch.data.task import TASKS
+from s4d_torch.deploy.export.card import fixed_step
 from s4d_torch.deploy.export.exporter import Exported, export_model
 from s4d_torch.deploy.export.formats import FORMATS
 from s4d_torch.nn import SequenceModel
@@ -136,6 +137,8 @@ def summary(done: Exported) -> list[str]:
         )
     if facts["why_no_step"]:
         lines.append(facts["why_no_step"])
+    if clock := (facts["data"] or {}).get("clock"):
+        lines.append(fixed_step(clock, facts["rate"]))
     if facts["quantized"] is not None:
         lines += _quantisation(facts)
     return lines

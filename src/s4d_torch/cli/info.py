@@ -1,7 +1,7 @@
 """``s4d info``: what a run is, how it went and what its layers have learned; or what data holds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,7 +117,7 @@ def described(run: Run, start: Layers, trained: Layers) -> dict[str, Any]:
     return {
         "run": str(run.folder),
         "config": run.config.to_json(),
-        "signature": vars(run.signature),
+        "signature": asdict(run.signature),
         "parameters": parameters_by_kind(run.model),
         "epochs": len(run.rows),
         "summary": run.summary,

@@ -36,8 +36,9 @@ class Stream:
 
     A sound file is read as fast as it would sound. Standard input has lines of numbers in the unit
     of the run's data, raw samples, or bytes for runs on text; under a header with the names of the
-    run's columns, numbers go by these. Each answer is that for all samples
-    so far. Ctrl-C ends the stream; then, as at its end, comes a summary.
+    run's columns, numbers go by these. A run that was told the times of its samples reads a time in
+    each line, in the column of that name or, without a header, first. Each answer is that for all
+    samples so far. Ctrl-C ends the stream; then, as at its end, comes a summary.
     """
 
     run_folder: RunPath

@@ -108,6 +108,7 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
     task's own statistics.
     """
     found = dataset.signature
+    _check_clocks(trained, found)
     order = list(range(found.features))
     if trained.channels and found.channels:
         order = order_of(found.channels, trained.channels, "this data")
@@ -116,7 +117,6 @@ def fit_dataset(dataset: Dataset, trained: Signature, *, same_unit: bool) -> Dat
             f"this data does not fit the run: it was trained on {describe_signature(trained)}; "
             f"the data has {describe_signature(found)}"
         )
-    _check_clocks(trained, found)
     signature = replace(trained, length=found.length, sample_rate=found.sample_rate)
     if not same_unit:
         shift, scale = (

@@ -1,7 +1,10 @@
 """The model card of an export: what goes in, what comes out, and a few lines that use it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+from s4d_torch.data.clock import Clock
 
 MOST_NAMES = 8  # of features in a comment
 
@@ -189,7 +192,18 @@ def _data(facts: Facts) -> str:
     lines.append(f"- the longest sequence in training had {data['length']} samples")
     if data["sample_rate"] is not None:
         lines.append(f"- {data['sample_rate']:g} samples per second")
+    if clock := data.get("clock"):
+        lines.append(f"- {fixed_step(clock, facts['rate'])}")
     return "\n".join(lines)
+
+
+def fixed_step(clock: Mapping[str, Any], rate: float) -> str:
+    """What an export makes of a model that was told the times of its samples."""
+    return (
+        "in training the model was told the time between samples; these files are not, and take "
+        f"all samples as {replace(Clock(**clock), step=clock['step'] * rate).unit} apart: give "
+        "them evenly spaced samples, that far apart"
+    )
 
 
 def _weights_alone(found: Mapping[str, Any] | None) -> str:

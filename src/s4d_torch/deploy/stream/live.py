@@ -92,6 +92,15 @@ class Stream:
         self._runner.turn_to(self._position, rate)
 
     @property
+    def time(self) -> float | None:
+        """When the last sample came, if that was set; a snapshot keeps it, and reset forgets it."""
+        return self._position.time
+
+    @time.setter
+    def time(self, time: float | None) -> None:
+        self._position.time = time
+
+    @property
     def state(self) -> Any:
         """A copy of the state, as ``model(u, state)`` takes it, with a batch of 1; of features,
         their :class:`~s4d_torch.estimators.features.tables.Pool`.

@@ -45,6 +45,7 @@ class StreamPosition:
     step: CompiledStep | None = None
     answer: Tensor | None = None  # the latest of a model that pools
     before: Tensor | None = None  # the last sample, where first differences are read
+    time: float | None = None  # of the last sample, where whoever pushes says so
 
 
 class AnyRunner(Protocol):

@@ -83,6 +83,8 @@ class StreamSession:
         shape = (self.source.chunk, *([] if signature.tokens else [signature.features]))
         for _ in range(2):
             self._compute(np.zeros(shape))
+            if self.source.timed:
+                self._compute_timed(np.zeros(shape), np.full(shape[0], 2.0))
         self.stream.reset()
 
     def follow(self, show: ShowResult, *, paced: bool) -> bool:
@@ -113,7 +115,7 @@ class StreamSession:
             room = len(chunk) if self.restart is None else self.restart - self.stream.samples
             part, chunk = chunk[: max(1, room)], chunk[max(1, room) :]
             started = time.perf_counter()
-            self._answer = self._compute(part)
+            self._answer = self._timed(part) if self.source.timed else self._compute(part)
             computed += time.perf_counter() - started
             self._unseen = self._open = True
             self.at += len(part)
@@ -127,9 +129,29 @@ class StreamSession:
             self._show(show, last=False)
 
     def _compute(self, values: Array) -> Tensor:
+        return self.stream.push(self._read(values))
+
+    def _read(self, values: Array) -> Tensor:
         u = self.run.signature.read(values)
         dtype = next(self.run.model.parameters()).dtype
-        return self.stream.push(u.to(dtype) if u.is_floating_point() else u)
+        return u.to(dtype) if u.is_floating_point() else u
+
+    def _timed(self, part: Array) -> Tensor:
+        """Samples with their times before them; the first of a stream has the usual gap."""
+        clock, before, times = self.run.signature.clock, self.stream.time, part[:, 0]
+        assert clock is not None
+        if before is not None and times[0] <= before:
+            raise ValueError(
+                f"the time {times[0]:.15g} does not come after {before:.15g}, that of the last "
+                "sample of the stream that goes on"
+            )
+        known = times if before is None else np.append(before, times)
+        answer = self._compute_timed(part[:, 1:], clock.gaps(known)[-len(times) :])
+        self.stream.time = float(times[-1])
+        return answer
+
+    def _compute_timed(self, values: Array, gaps: Array) -> Tensor:
+        return self.stream.push(self._read(values), rate=gaps * self.stream.rate)
 
     def _pad(self) -> None:
         """Silence up to the length that all clips of the task have, as in training."""

@@ -3,7 +3,8 @@
 Tensors, of a model: ``layer.0`` (streams, d_model, state_size) and so on, ``total`` (streams,
 d_model), ``samples`` (streams,), and ``answer`` (streams, d_output) if it pools; of features, see
 :mod:`.feature_runner`. The metadata has a format, a version, a digest of all else, and as JSON the
-model's config, a digest of its weights, and the id, the rate and the samples of each stream.
+model's config, a digest of its weights, and the id, the rate and the samples of each stream, with
+the time of the last one where it is known.
 """
 
 import json
@@ -34,13 +35,14 @@ def write_streams(
     for name, position in streams.items():
         if isinstance(name, bool) or not isinstance(name, str | int | None):
             raise TypeError(f"an id on disk must be a string or an integer, got {name!r}")
-        described.append({"id": name, "rate": position.rate, "samples": position.samples})
+        about = {"id": name, "rate": position.rate, "samples": position.samples}
+        described.append(about if position.time is None else {**about, "time": position.time})
     if not described:
         raise ValueError("there is no stream to write; push to one first")
     tensors = runner.packed(list(streams.values()))
-    about = {**runner.identity(), "streams": described}
+    whose = {**runner.identity(), "streams": described}
     tensors = {name: x.cpu().contiguous() for name, x in tensors.items()}
-    metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(about)}
+    metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(whose)}
     metadata["sha256"] = digest(dict(sorted(tensors.items())), metadata["description"])
     content = save(tensors, metadata)
     write_atomically({Path(path): content})
@@ -58,6 +60,7 @@ def read_streams(path: str | os.PathLike[str], runner: AnyRunner) -> dict[Hashab
     for row, stream in enumerate(streams):
         position = runner.unpacked(tensors, row)
         position.rate, position.samples = stream["rate"], stream["samples"]
+        position.time = stream.get("time")
         if not position.samples:
             position.answer = None
         found[stream["id"]] = position
@@ -120,6 +123,8 @@ def _is_described(stream: Any) -> bool:
         return False
     rate, samples = stream.get("rate"), stream.get("samples")
     rated = isinstance(rate, float | int) and not isinstance(rate, bool) and 0 < rate < math.inf
+    time = stream.get("time", 0.0)
+    rated = rated and isinstance(time, float | int) and math.isfinite(time)
     return rated and isinstance(samples, int) and not isinstance(samples, bool) and samples >= 0
 
 

@@ -12,7 +12,10 @@ from s4d_torch.data.dataset import Array, Signature
 from s4d_torch.data.files.sound import SUFFIXES
 from s4d_torch.data.missing_values import unusable
 from s4d_torch.data.user_files import BYTES, in_unit, read_sound
-from s4d_torch.deploy.stream.header import Header, read_header
+from s4d_torch.data.user_files.rows import delimiter_of
+from s4d_torch.data.user_files.targets import MISSING
+from s4d_torch.deploy.stream.header import Header, cells_of, read_header
+from s4d_torch.deploy.stream.ticks import Ticks
 
 Format = Literal["numbers", "s16", "f32", "bytes"]
 Missing = Literal["error", "hold"]
@@ -23,7 +26,8 @@ CHUNKS_PER_SECOND = 100  # unless the user says otherwise
 class ChunkSource(NamedTuple):
     """Samples as they come: ``chunks`` are (n, features), or (n,) tokens, as the data is stored.
 
-    ``chunk`` is how many samples each has but the last.
+    ``chunk`` is how many samples each has but the last. Of a ``timed`` source they are
+    (n, 1 + features), with the time of each sample before it.
     """
 
     chunks: Iterator[Array]
@@ -31,6 +35,7 @@ class ChunkSource(NamedTuple):
     sample_rate: float | None
     is_sound: bool
     is_file: bool = False
+    timed: bool = False
 
 
 def sound_file(
@@ -69,6 +74,12 @@ def standard_input(
         raise ValueError(f"--format {form}: the run reads {what}")
     if form == "bytes" and signature.features != BYTES:
         raise ValueError(f"--format bytes: the run reads {signature.features} tokens, no bytes")
+    clock = signature.clock
+    if clock is not None and form != "numbers" and rate is None:
+        raise ValueError(
+            f"--format {form}: the run is told when samples came; give lines of numbers, with the "
+            "time of each"
+        )
     if form in RAW:
         size = chunk or _usual_chunk(rate)
         raw = _raw(stream, RAW[form], signature.features, size, Gaps(missing))
@@ -79,7 +90,7 @@ def standard_input(
         parts = (part[:, 0] for part in _raw(stream, np.dtype(np.uint8), 1, size, Gaps()))
     else:
         parts = _numbers(stream, signature, size, Gaps(missing))
-    return ChunkSource(parts, size, rate, is_sound=False)
+    return ChunkSource(parts, size, rate, is_sound=False, timed=clock is not None)
 
 
 def _usual_chunk(rate: float | None) -> int:
@@ -128,12 +139,14 @@ def _raw(
 def _numbers(stream: IO[bytes], signature: Signature, size: int, gaps: Gaps) -> Iterator[Array]:
     """A sample in each line, its channels apart by spaces, commas, semicolons or tabs.
 
-    With a header, they go by their names.
+    With a header, they go by their names. Of a run with a clock the time comes first.
     """
     lines = enumerate(iter(stream.readline, b""), start=1)
     texts = ((number, _text(line)) for number, line in lines if line.strip())
     header, body = read_header(texts, signature)
-    samples = (_parse(text, number, signature, header, gaps) for number, text in body)
+    ticks = None if signature.clock is None else Ticks(signature.clock)
+    parsed = (_parse(text, number, signature, header, gaps, ticks) for number, text in body)
+    samples = (sample for sample in parsed if sample is not None)
     while held := list(islice(samples, size)):
         values = np.array(held)
         yield values[:, 0].astype(np.int64) if signature.tokens else values
@@ -144,21 +157,35 @@ def _text(line: bytes) -> str:
 
 
 def _parse(
-    text: str, number: int, signature: Signature, header: Header | None, gaps: Gaps
-) -> Array:
+    text: str,
+    number: int,
+    signature: Signature,
+    header: Header | None,
+    gaps: Gaps,
+    ticks: Ticks | None = None,
+) -> Array | None:
+    """The numbers of a line, after its time if the run is told it; None if it has a time only."""
     where = f"standard input, line {number}: {text[:60]!r}"
-    cells = text.translate(str.maketrans(",;\t", "   ")).split()
     if header is not None:
         cells = header.cells(text, where)
+    elif ticks is not None:  # a date may have a space within
+        cells = cells_of(text, delimiter_of(text))
+    else:
+        cells = text.translate(str.maketrans(",;\t", "   ")).split()
     wanted = 1 if signature.tokens else signature.features
-    if len(cells) != wanted:
+    timed = 1 if ticks is not None else 0
+    if len(cells) != timed + wanted:
         each = "one token" if signature.tokens else f"{wanted} numbers"
+        each = f"a time and {each}" if timed else each
         raise ValueError(f"{where} has {len(cells)} values; the run reads {each} in each line")
+    time = [] if ticks is None else [ticks.read(cells[0], where)]
+    if timed and all(cell.strip().lower() in MISSING for cell in cells[1:]):
+        return None  # nothing was measured then
     try:
-        values = np.array([float(cell) for cell in cells])
+        values = np.array([float(cell) for cell in cells[timed:]])
     except ValueError:
         raise ValueError(f"{where} is no number; for raw sound give --format s16 or f32") from None
     values = gaps.filled(values, where)
     if signature.tokens and not (values[0].is_integer() and 0 <= values[0] < signature.features):
         raise ValueError(f"{where} is no token from 0 to {signature.features - 1}")
-    return values
+    return np.concatenate([time, values])
