@@ -344,14 +344,15 @@ def test_arrays_to_predict_from(tmp_path: Path) -> None:
 
 
 def test_times_in_python() -> None:
-    (one,) = read_times([0.0, 1, 3], [3])
-    assert one.tolist() == [0, 1, 3]
-    assert len(read_times(np.array([[0.0, 1], [2, 3]]), [2, 2])) == 2
+    (one,), dates = read_times([0.0, 1, 3], [3])
+    assert (one.tolist(), dates) == ([0, 1, 3], False)
+    assert len(read_times(np.array([[0.0, 1], [2, 3]]), [2, 2])[0]) == 2
+    assert read_times(np.array([["2024-01-01"]], "M8[s]"), [1])[1]
     with pytest.raises(ValueError, match=r"times\[1\] has shape \(2,\); expected .* of the 3"):
         read_times([np.arange(2.0), np.arange(2.0)], [2, 3])
     with pytest.raises(ValueError, match="times of 1 sequences; expected those of 2"):
         read_times([np.arange(2.0)], [2, 2])
-    with pytest.raises(ValueError, match=r"times\[0\] are dates; the model was trained with num"):
+    with pytest.raises(ValueError, match=r"times\[0\] are dates, those before were numbers"):
         read_times(np.array([["2024-01-01"]], "M8[s]"), [1], dates=False)
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from s4d_torch.data.dataset import Array, Kind
@@ -35,14 +36,19 @@ class S4DClassifier(ClassifierMixin, BaseS4D):  # type: ignore[misc]
     _rates: ClassVar[dict[str, float]] = {"few": 0.01, "many": 0.005}
     classes_: Array = field(init=False)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, times: Any = None) -> Array:
         """The most probable class of each series, (cases,)."""
-        chances = self._answers(X)
+        chances = self._answers(X, times)
         return np.asarray(self.classes_[chances.argmax(1)])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, times: Any = None) -> Array:
         """The probability of each class, (cases, classes), in the order of ``classes_``."""
-        return self._answers(X)
+        return self._answers(X, times)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
+        """The part of the series whose class is predicted right."""
+        found = self.predict(X, times)
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _answer(self, outputs: Array) -> Array:
         odds = np.exp(outputs - outputs.max(1, keepdims=True))

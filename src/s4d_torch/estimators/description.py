@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,9 @@ def check_savable(estimator: Any, layout: Layout) -> dict[str, Any]:
     """Options, attributes and units as JSON holds them; an error if it cannot."""
     options = {name: option(name, x) for name, x in estimator.get_params(deep=False).items()}
     learned = {
-        name: getattr(estimator, name) for name in layout.learned if hasattr(estimator, name)
+        name: asdict(x) if is_dataclass(x) and not isinstance(x, type) else x
+        for name in layout.learned
+        if (x := getattr(estimator, name, None)) is not None
     }
     arrays = {
         name: _listed(name, getattr(estimator, name))

@@ -11,6 +11,7 @@ import torch
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from s4d_torch._registry import unknown
+from s4d_torch.data.clock import Clock
 from s4d_torch.data.dataset import Array, Kind, Signature
 from s4d_torch.data.splits import hold_out
 from s4d_torch.estimators import saving
@@ -64,6 +65,7 @@ class BaseS4D(SeriesEstimator, ABC):
     model_: Pretrained = field(init=False)
     features_: BaseFeatures | None = field(init=False)
     units_: Units = field(init=False)
+    clock_: Clock | None = field(init=False)
     history_: list[dict[str, Any]] = field(init=False)
 
     @abstractmethod
@@ -81,26 +83,36 @@ class BaseS4D(SeriesEstimator, ABC):
     def _class_weights(self, targets: Array) -> torch.Tensor | None:
         return None
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from series X and their targets y, for whose forms see the class."""
+    def fit(self, X: Any, y: Any, times: Any = None) -> Self:
+        """Learn from series X and their targets y, for whose forms see the class.
+
+        ``times``, (cases, time) or a list of (time,), say when samples came that are not evenly
+        spaced: numbers, or datetime64. The model is told the gaps between them, in units of their
+        median, and predictions need times too.
+        """
         if y is None:
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
         self._check_options()
         goes_on = bool(self.warm_start) and hasattr(self, "model_")
-        panel = self._read(X, reset=not goes_on)
+        if times is not None and self.ensemble:
+            raise ValueError("the features of an ensemble know no times; use ensemble=False")
+        panel = self._panel(X, times) if goes_on else self._read(X, reset=True, times=times)
         check_consistent_length(panel.cases, y)
         targets, outputs = self._targets(plain("y", y), goes_on)
         if not goes_on:
             self.n_channels_in_ = panel.channels
             self.units_, self.reads_differences_ = self._units(panel), bool(self.differences)
             self.n_outputs_ = outputs
+            self.clock_ = None
+            if panel.times is not None:
+                self.clock_ = Clock.of(panel.times, dates=panel.dates)
         # first, as it takes seconds: what it refuses is not told after minutes of training
         features = self._fitted_features(panel, y) if self.ensemble else None
         seed = random_seed(self.random_state)
         held_out = self._held_out(targets, seed)
         signature = self._signature(panel.longest)
-        config = self._config(len(panel), held_out, panel.longest, seed)
+        config = self._config(len(panel), held_out, self._span(panel), seed)
         printer = Printer(type(self).__name__, config.training, every=self.verbose > 1)
         with threads(self.n_jobs):
             self.model_, self.history_ = fit_model(
@@ -109,6 +121,7 @@ class BaseS4D(SeriesEstimator, ABC):
                 held_out,
                 signature,
                 config,
+                times=panel.times,
                 model=self.model_ if goes_on else None,
                 class_weights=self._class_weights(targets),
                 until_learned=self.epochs is None,
@@ -117,6 +130,27 @@ class BaseS4D(SeriesEstimator, ABC):
         self.model_.preprocessing = saving.preprocessing(self)
         self.n_epochs_, self.features_ = len(self.history_), features
         return self
+
+    def _panel(self, X: Any, times: Any) -> Panel:
+        """X as the fit knows it, with times if that had them."""
+        name = type(self).__name__
+        if times is None and self.clock_ is not None:
+            raise ValueError(
+                f"{name} was fitted with times, usually {self.clock_.unit} apart; give those of X, "
+                "times=..."
+            )
+        if times is not None and self.clock_ is None:
+            raise ValueError(
+                f"{name} was fitted without times and takes samples as evenly spaced; leave out "
+                "times, or fit with them"
+            )
+        return self._read(X, reset=False, times=times, clock=self.clock_)
+
+    def _span(self, panel: Panel) -> int:
+        """Steps from the first sample of the longest series to its last."""
+        if panel.times is None or self.clock_ is None:
+            return panel.longest
+        return math.ceil(max(self.clock_.gaps(times).sum() for times in panel.times))
 
     def _fitted_features(self, panel: Panel, y: Any) -> BaseFeatures:
         """The other half of an ensemble, on the same series."""
@@ -161,7 +195,8 @@ class BaseS4D(SeriesEstimator, ABC):
 
     def _signature(self, length: int) -> Signature:
         """The data as the model sees it: in standard units, with the differences it reads."""
-        return Signature(self._kind, len(self.units_.shift), self.n_outputs_, length)
+        clock = self.clock_
+        return Signature(self._kind, len(self.units_.shift), self.n_outputs_, length, clock=clock)
 
     def _config(self, cases: int, held_out: Array | None, length: int, seed: int) -> Config:
         batch_size, epochs = self.batch_size, self.epochs
@@ -202,13 +237,14 @@ class BaseS4D(SeriesEstimator, ABC):
         method = METHODS[self.method].with_steps(dt_min, FASTEST)
         return method.replace(bidirectional=True, softmax_length=length)
 
-    def _answers(self, X: Any) -> Array:
+    def _answers(self, X: Any, times: Any = None) -> Array:
         """Probabilities or numbers, (cases, outputs); of an ensemble the mean of both halves."""
         check_is_fitted(self)
-        panel = self._read(X, reset=False)
+        panel = self._panel(X, times)
         sequences = self.units_.sequences(panel)
+        signature = self._signature(sequences.longest)
         with threads(self.n_jobs):
-            outputs = predict_outputs(self.model_, sequences, self._signature(sequences.longest))
+            outputs = predict_outputs(self.model_, sequences, signature, panel.times)
         check_outputs(torch.from_numpy(outputs))
         found = self._answer(outputs)
         if self.features_ is None:

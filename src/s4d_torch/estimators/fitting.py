@@ -106,6 +106,7 @@ def fit_model(
     signature: Signature,
     config: Config,
     *,
+    times: list[Array] | None = None,
     model: Pretrained | None = None,
     class_weights: Tensor | None = None,
     until_learned: bool = False,
@@ -116,7 +117,7 @@ def fit_model(
     With cases held out, the weights that did best on them; otherwise the last ones, after all
     epochs or, with ``until_learned``, when little is left to learn.
     """
-    train = validation = whole = Split.whole(sequences, targets)
+    train = validation = whole = _split(sequences, targets, times)
     if held_out is not None:
         train = whole.part(np.setdiff1d(np.arange(len(whole)), held_out))
         validation = whole.part(held_out)
@@ -161,13 +162,23 @@ def train_model(
     return best.eval(), store.rows
 
 
-def predict_outputs(model: Pretrained, sequences: Sequences, signature: Signature) -> Array:
+def _split(sequences: Sequences, targets: Array, times: list[Array] | None) -> Split:
+    whole = Split.whole(sequences, targets)
+    return whole if times is None else replace(whole, times=Sequences.of(times))
+
+
+def predict_outputs(
+    model: Pretrained,
+    sequences: Sequences,
+    signature: Signature,
+    times: list[Array] | None = None,
+) -> Array:
     """Outputs (cases, outputs).
 
     In double precision: a case gets the same answer alone and among others, which single precision
     rounds differently. It takes about twice the time.
     """
-    whole = Split.whole(sequences, np.zeros(len(sequences)))
+    whole = _split(sequences, np.zeros(len(sequences)), times)
     here = replace(signature, kind="regression")  # the targets are none: they are not looked at
     dataset, size = Dataset(whole, whole, whole, here), prediction_batch(sequences.longest)
     exact = copy.deepcopy(model).double()

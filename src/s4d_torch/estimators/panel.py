@@ -1,15 +1,17 @@
 """What scikit-learn calls X, as series: three input forms, missing values, standard units."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_array, check_random_state
 from torch import Tensor
 
+from s4d_torch.data.clock import Clock
 from s4d_torch.data.dataset import Array, Sequences
-from s4d_torch.data.missing_values import Missing, interpolate, unusable
+from s4d_torch.data.files.moments import read_times
+from s4d_torch.data.missing_values import Missing, interpolate, unusable, without_empty_samples
 from s4d_torch.nn import validate
 
 FORMS = "(cases, channels, time), (cases, time), or a list of (channels, time) arrays"
@@ -17,9 +19,15 @@ FORMS = "(cases, channels, time), (cases, time), or a list of (channels, time) a
 
 @dataclass(frozen=True)
 class Panel:
-    """Many series: an array (cases, channels, time), or a list of (channels, time) arrays."""
+    """Many series: an array (cases, channels, time), or a list of (channels, time) arrays.
+
+    ``times``, (time,) for each case, say when samples came, where that is known; ``dates`` are in
+    seconds.
+    """
 
     cases: Array | list[Array]
+    times: list[Array] | None = None
+    dates: bool = False
 
     def __len__(self) -> int:
         return len(self.cases)
@@ -31,6 +39,13 @@ class Panel:
     @property
     def longest(self) -> int:
         return max(case.shape[1] for case in self.cases)
+
+    def timed(self, times: Any, clock: Clock | None) -> "Panel":
+        """With the times of its samples, of the form that the clock of a model has."""
+        lengths = [case.shape[1] for case in self.cases]
+        dates = None if clock is None else clock.dates
+        found, are_dates = read_times(plain("times", times), lengths, dates=dates)
+        return replace(self, times=found, dates=are_dates)
 
 
 @dataclass(frozen=True)
@@ -177,10 +192,14 @@ def read_list(X: Sequence[Any]) -> Panel:
 
 
 def fill_missing(panel: Panel, missing: str) -> Panel:
-    """The panel with its missing values as ``missing`` asks; infinite ones are always refused."""
+    """The panel with its missing values as ``missing`` asks; infinite ones are always refused.
+
+    With times, a sample without any value is left out instead.
+    """
     validate.one_of("missing", missing, get_args(Missing))
     if not any(unusable(case).any() for case in panel.cases):
         return panel
+    panel = _without_empty_samples(panel)
     for i, case in enumerate(panel.cases):
         empty = np.isnan(case)
         refused = unusable(case) if missing == "error" else unusable(case) & ~empty
@@ -196,5 +215,19 @@ def fill_missing(panel: Panel, missing: str) -> Panel:
                 f"Input X contains infinity or a value too large for float32: {where} is "
                 f"{case[channel, time]}"
             )
-    filled = [interpolate(case) for case in panel.cases]
-    return Panel(filled if isinstance(panel.cases, list) else np.stack(filled))
+    times = panel.times
+    filled = [
+        interpolate(case, None if times is None else times[i]) for i, case in enumerate(panel.cases)
+    ]
+    return replace(panel, cases=filled if isinstance(panel.cases, list) else np.stack(filled))
+
+
+def _without_empty_samples(panel: Panel) -> Panel:
+    """Of a panel with times: samples without any value are absent, and need none."""
+    if panel.times is None or not any(np.isnan(case).all(0).any() for case in panel.cases):
+        return panel
+    pairs = [
+        without_empty_samples(case.T, times, f"case {i} of X")
+        for i, (case, times) in enumerate(zip(panel.cases, panel.times, strict=True))
+    ]
+    return replace(panel, cases=[x.T for x, _ in pairs], times=[times for _, times in pairs])

@@ -5,6 +5,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from s4d_torch.data.clock import Clock
 from s4d_torch.estimators.panel import (
     Panel,
     fill_missing,
@@ -20,8 +21,11 @@ class SeriesEstimator(BaseEstimator):  # type: ignore[misc]
     missing: str
     n_channels_in_: int
 
-    def _read(self, X: Any, *, reset: bool) -> Panel:
-        """X as series; with ``reset`` its form is noted, otherwise it has to fit that of fit."""
+    def _read(self, X: Any, *, reset: bool, times: Any = None, clock: Clock | None = None) -> Panel:
+        """X as series; with ``reset`` its form is noted, otherwise it has to fit that of fit.
+
+        ``times`` are those of its samples, ``clock`` that of the fit.
+        """
         if is_list_of_series(X):
             panel, flat = read_list(X), False
         else:
@@ -39,6 +43,7 @@ class SeriesEstimator(BaseEstimator):  # type: ignore[misc]
                 f"X has {panel.channels} channels, {type(self).__name__} was fitted with "
                 f"{self.n_channels_in_}; X is (cases, channels, time)"
             )
+        panel = panel if times is None else panel.timed(times, clock)
         return fill_missing(panel, self.missing)
 
     def __sklearn_tags__(self) -> Any:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from s4d_torch.data.dataset import Array, Kind
 from s4d_torch.estimators.estimator import BaseS4D
@@ -27,10 +28,14 @@ class S4DRegressor(RegressorMixin, BaseS4D):  # type: ignore[misc]
     _features_kind: ClassVar[type[BaseFeatures]] = S4DFeatureRegressor
     _rates: ClassVar[dict[str, float]] = {"few": 0.01, "many": 0.01}
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, times: Any = None) -> Array:
         """The numbers of each series, in the form y had: (cases,) or (cases, outputs)."""
-        found = self._answers(X)
+        found = self._answers(X, times)
         return found if self.targets_in_columns_ else found[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
+        """R^2, the part of the variance of y that is predicted."""
+        return float(r2_score(y, self.predict(X, times), sample_weight=sample_weight))
 
     def _answer(self, outputs: Array) -> Array:
         return np.asarray(outputs * self.target_scale_ + self.target_shift_)

@@ -1,11 +1,13 @@
 """An estimator on disk: ``model.safetensors`` and JSON, checked when they are read."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from s4d_torch.data.clock import Clock
 from s4d_torch.estimators.description import (
     ESTIMATOR,
     Layout,
@@ -22,7 +24,7 @@ NEEDED = ("n_channels_in_", "n_outputs_", "n_epochs_", "history_")
 FEATURES = "features"  # the folder of the other half of an ensemble
 LAYOUT = Layout(
     files=(WEIGHTS, CONFIG),
-    learned=(*NEEDED, "n_features_in_", "targets_in_columns_", "reads_differences_"),
+    learned=(*NEEDED, "n_features_in_", "targets_in_columns_", "reads_differences_", "clock_"),
     arrays=("classes_", "feature_names_in_", "target_shift_", "target_scale_"),
     some=(f"{FEATURES}/{ESTIMATOR}",),
 )
@@ -45,6 +47,11 @@ def load(cls: type[Any], folder: str | os.PathLike[str]) -> Any:
     estimator, path, files = read_description(cls, folder, LAYOUT)
     if not hasattr(estimator, "reads_differences_"):  # of a release whose models never did
         estimator.differences = estimator.reads_differences_ = False
+    kept = getattr(estimator, "clock_", None)
+    try:
+        estimator.clock_ = None if kept is None else Clock(**kept)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} has no valid clock: {error}; save it again") from error
     estimator.model_ = SequenceModel.read_pretrained(path.parent).eval()
     estimator.features_ = None
     _check_fit(estimator, path)
@@ -60,7 +67,7 @@ def preprocessing(estimator: Any) -> dict[str, Any] | None:
     With ``differences``, x are the channels of a series and after them their first differences.
     """
     shift, scale = estimator.units_.shift, estimator.units_.scale
-    unchanged = not shift.any() and (scale == 1).all()
+    unchanged = not shift.any() and (scale == 1).all() and estimator.clock_ is None
     if unchanged and estimator._kind != "regression" and not estimator.reads_differences_:
         return None
     found = {
@@ -69,6 +76,8 @@ def preprocessing(estimator: Any) -> dict[str, Any] | None:
         "input_scale": (1 / scale).tolist(),
         "differences": estimator.reads_differences_,
     }
+    if estimator.clock_ is not None:
+        found["clock"] = asdict(estimator.clock_)
     if estimator._kind == "regression":
         for name in ("target_shift", "target_scale"):
             found[name] = getattr(estimator, f"{name}_").tolist()

@@ -158,7 +158,7 @@ def times_of(times: Any, sequences: Sequence[Array], signature: Signature) -> li
         )
     if clock is None:
         return None
-    return read_times(times, [len(each) for each in sequences], dates=clock.dates)
+    return read_times(times, [len(each) for each in sequences], dates=clock.dates)[0]
 
 
 def _refuse_generation(signature: Signature) -> None:

@@ -79,21 +79,26 @@ def numeric_times(times: Array, name: str) -> tuple[Array, bool]:
     return times.astype(np.float64), False
 
 
-def read_times(times: Any, lengths: Sequence[int], *, dates: bool | None = None) -> list[Array]:
-    """Times of sequences of these lengths: (length,) of one, (n, length), or a list of (length,).
+def read_times(
+    times: Any, lengths: Sequence[int], *, dates: bool | None = None
+) -> tuple[list[Array], bool]:
+    """Times of sequences of these lengths, in double precision, and whether they are dates.
 
-    ``dates`` is whether a model was trained with dates. Each time has to come after the one before.
+    ``times`` is (length,) for one, (n, length), or a list of (length,); each has to come after the
+    one before. ``dates`` is whether a model was trained with dates.
     """
-    alone = len(lengths) == 1 and np.ndim(times[0]) == 0 if len(times) else False
-    rows = [times] if alone else list(times)
+    rows = times.to_numpy() if hasattr(times, "to_numpy") else times
+    if len(lengths) == 1 and len(rows) and np.ndim(rows[0]) == 0:
+        rows = [rows]
     if len(rows) != len(lengths):
         raise ValueError(f"times of {len(rows)} sequences; expected those of {len(lengths)}")
     found = []
     for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         numbers, are_dates = numeric_times(np.asarray(row), f"times[{i}]")
         if dates is not None and are_dates != dates:
-            trained, here = ("dates", "numbers") if dates else ("numbers", "dates")
-            raise ValueError(f"times[{i}] are {here}; the model was trained with {trained}")
+            before, here = ("dates", "numbers") if dates else ("numbers", "dates")
+            raise ValueError(f"times[{i}] are {here}, those before were {before}; give one of them")
+        dates = are_dates
         if numbers.shape != (length,):
             raise ValueError(
                 f"times[{i}] has shape {numbers.shape}; expected a time for each of the {length} "
@@ -101,4 +106,4 @@ def read_times(times: Any, lengths: Sequence[int], *, dates: bool | None = None)
             )
         check_times(numbers, f"times[{i}]")
         found.append(numbers)
-    return found
+    return found, bool(dates)

@@ -38,6 +38,11 @@ class TrainedRunner:
                 f"this {name} is an ensemble, whose features read series backwards too; for a "
                 "stream fit it with ensemble=False, or features with direction='causal'"
             )
+        if estimator.clock_ is not None:
+            raise ValueError(
+                f"this {name} was fitted with times, which streams of estimators are not told; "
+                "stream its model_, in its units: Stream(estimator.model_).push(chunk, rate=gaps)"
+            )
         model = cast(SequenceModel, estimator.model_)
         if model.method.bidirectional:
             raise ValueError(

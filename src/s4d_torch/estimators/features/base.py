@@ -100,6 +100,16 @@ class BaseFeatures(SeriesEstimator, ABC):
         return cast(Self, saving.load(cls, folder))
 
 
+def refuse_times(estimator: BaseFeatures, times: Any) -> None:
+    """Features are shares of samples, each of which counts as much as another."""
+    if times is not None:
+        name = type(estimator).__name__
+        raise ValueError(
+            f"{name} takes samples as evenly spaced and cannot be told times; use S4DClassifier or "
+            "S4DRegressor, or resample the series"
+        )
+
+
 def require_targets(estimator: BaseFeatures, y: Any) -> None:
     if y is None:
         name = type(estimator).__name__

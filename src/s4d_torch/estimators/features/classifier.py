@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 
 from s4d_torch.data.dataset import Array, Kind
-from s4d_torch.estimators.features.base import BaseFeatures, require_targets
+from s4d_torch.estimators.features.base import BaseFeatures, refuse_times, require_targets
 from s4d_torch.estimators.features.ridge import Ridge, fit_ridge
 from s4d_torch.estimators.panel import plain
 from s4d_torch.estimators.targets import check_two_classes, read_labels
@@ -29,8 +29,9 @@ class S4DFeatureClassifier(ClassifierMixin, BaseFeatures):  # type: ignore[misc]
     classes_: Array = field(init=False)
     ridge_: Ridge = field(init=False)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, times: None = None) -> Self:
         """Learn from series X and their classes y, for whose forms see the class."""
+        refuse_times(self, times)
         require_targets(self, y)
         _, classes, numbers = read_labels(plain("y", y))
         sequences = self._fit_bank(X, numbers)

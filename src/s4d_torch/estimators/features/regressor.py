@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from sklearn.base import RegressorMixin
 
 from s4d_torch.data.dataset import Array, Kind
-from s4d_torch.estimators.features.base import BaseFeatures, require_targets
+from s4d_torch.estimators.features.base import BaseFeatures, refuse_times, require_targets
 from s4d_torch.estimators.features.ridge import Ridge, fit_ridge
 from s4d_torch.estimators.panel import plain
 from s4d_torch.estimators.targets import read_numbers, target_units
@@ -25,8 +25,9 @@ class S4DFeatureRegressor(RegressorMixin, BaseFeatures):  # type: ignore[misc]
     _kind: ClassVar[Kind] = "regression"
     ridge_: Ridge = field(init=False)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, times: None = None) -> Self:
         """Learn from series X and their numbers y, for whose forms see the class."""
+        refuse_times(self, times)
         require_targets(self, y)
         columns, self.targets_in_columns_ = read_numbers(plain("y", y))
         sequences = self._fit_bank(X, columns)

@@ -6,7 +6,7 @@ from typing import Any, Self
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from s4d_torch.data.dataset import Array
-from s4d_torch.estimators.features.base import BaseFeatures
+from s4d_torch.estimators.features.base import BaseFeatures, refuse_times
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -19,8 +19,9 @@ class S4DFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseFeature
     After ``fit``: ``bank_``, the filters with their thresholds, and ``units_``.
     """
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, times: None = None) -> Self:
         """Draw filters for series like X and find their thresholds; y is not looked at."""
+        refuse_times(self, times)
         self._fit_bank(X)
         return self
 
