@@ -7,8 +7,9 @@ same samples in all three ways, and tests it on sequences that lack as many. Wha
 kept in ``--out``, a file for each, and not measured again: it may be stopped at any time. At the
 end, or at once with ``--show``, it prints a table of the means and standard deviations over seeds.
 
-JapaneseVowels and FSDD are whole; of Speech Commands there are four words at 8 kHz and 800 clips to
-learn from, with 400 to validate and test each.
+JapaneseVowels and FSDD are whole; of Speech Commands, at 8 kHz, at most 1800 clips are learned
+from, of all words that are there. Training is short, a few minutes of one thread each: what is
+compared are the three ways, not the best that could be reached.
 """
 
 from __future__ import annotations
@@ -40,15 +41,10 @@ class Setting:
     training: dict[str, Any] = field(default_factory=dict)
 
 
-WORDS = ("down", "left", "right", "up")
 SETTINGS = {
     "JapaneseVowels": Setting("ucr", {"problem": "JapaneseVowels"}, {"epochs": 40}),
-    "spoken digits": Setting("fsdd", {}, {"epochs": 4}),
-    "Speech Commands": Setting(
-        "sc35",
-        {"words": WORDS, "sample_rate": 8000},
-        {"epochs": 6, "train_size": 800, "eval_size": 400},
-    ),
+    "spoken digits": Setting("fsdd", {}, {"epochs": 3}),
+    "Speech Commands": Setting("sc35", {"sample_rate": 8000}, {"epochs": 4, "train_size": 1800}),
 }
 PARTS = (0.3, 0.5, 0.7)
 WAYS = get_args(Dropped)
