@@ -202,7 +202,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         lengths, gaps = (None if x is None else x.to(device) for x in (self.lengths, self.gaps))
-        return Batch(self.inputs.to(device), self.targets.to(device), lengths, gaps)
+        return Batch(self.inputs.to(device), self.targets.to(device), lengths, gaps=gaps)
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ class Dataset:
         if self.signature.kind == "generation":
             return self._next_symbols(towers[0], lengths)
         inputs = torch.stack(towers, 1) if pairs else towers[0]
-        gaps = self._gaps(split, index, longest)
-        return Batch(inputs, self._targets(split.targets[index]), lengths, gaps)
+        gaps = self._padded_gaps(split, index, longest)
+        return Batch(inputs, self._targets(split.targets[index]), lengths, gaps=gaps)
 
     def answers(self, split: Split, positions: Array) -> int:
         """How many targets these sequences have: one each, or to generate one for each symbol."""
@@ -254,8 +254,8 @@ class Dataset:
             targets = symbols.masked_fill(padding, IGNORED)
         return Batch(torch.cat([first, symbols[:, :-1]], 1), targets, lengths)
 
-    def _gaps(self, split: Split, index: Array, length: int) -> Tensor | None:
-        """In steps of the training data, (batch, length); what lies beyond the ends is a step."""
+    def _gaps(self, split: Split, index: Array) -> list[Array] | None:
+        """In steps of the training data, (length,) of each sequence; None without a clock."""
         clock = self.signature.clock
         if clock is None:
             return None
@@ -264,11 +264,16 @@ class Dataset:
                 f"the model reads samples with their times (a clock with steps of {clock.unit}), "
                 "and this data has none; give the times of its samples"
             )
-        gaps = np.full((len(index), length), FIRST, dtype=np.float32)
-        for row, i in zip(gaps, index, strict=True):
-            found = clock.gaps(split.times[int(i)])
-            row[: len(found)] = found
-        return torch.from_numpy(gaps)
+        return [clock.gaps(split.times[int(i)]).astype(np.float32) for i in index]
+
+    def _padded_gaps(self, split: Split, index: Array, length: int) -> Tensor | None:
+        """(batch, length); what lies beyond the ends is a step."""
+        if (each := self._gaps(split, index)) is None:
+            return None
+        padded = np.full((len(index), length), FIRST, dtype=np.float32)
+        for row, gaps in zip(padded, each, strict=True):
+            row[: len(gaps)] = gaps
+        return torch.from_numpy(padded)
 
     def _targets(self, targets: Array) -> Tensor:
         if self.signature.kind == "classification":
