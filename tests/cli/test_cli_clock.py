@@ -220,3 +220,26 @@ def test_fine_tuning_keeps_the_step(
     assert old is not None
     assert new is not None
     assert (new.step, new.column) == (old.step, "at")
+
+
+def test_dropped_samples_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        f"{','.join(str(k * (1 + i % 2)) for k in range(30))}:{'ab'[i % 2]}" for i in range(20)
+    ]
+    path = tmp_path / "ramps.ts"
+    path.write_text("@univariate true\n@classLabel true a b\n@data\n" + "\n".join(lines))
+    places = ["--data-dir", str(tmp_path)]
+    arguments = ["train", str(path), *SMALL, *places, "--epochs", "1", "--data.drop", "0.5"]
+    for way in ("gaps", "ignored", "interpolated"):
+        out = str(tmp_path / way)
+        assert main([*arguments, "--data.dropped", way, "--out", out]) == 0
+        assert (Run.load(out).signature.clock is not None) == (way == "gaps")
+        capsys.readouterr()
+        assert main(["evaluate", out, "--json", *places]) == 0
+        (found,) = objects(capsys)
+        assert found["scores"] == pytest.approx(Run.load(out).summary["test"])
+        assert "data_changes" not in found  # the same samples are dropped again
+    assert main([*arguments, "--data.drop", "1.5", "--out", str(tmp_path / "no")]) != 0
+    assert "0 <= drop < 1" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Data with times: read from tables, arrays and .ts files, measured in the training data's step."""
 
+import wave
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from s4d_torch.data.user_files.inputs import Item, read_items
 from s4d_torch.data.user_files.table import TableOptions, load_table
 from s4d_torch.data.user_files.ucr import UcrOptions, load_ucr
 from s4d_torch.deploy.inference import fit_dataset
+from s4d_torch.training.config import Config, default_config
 
 TABLE, ARRAYS = TASKS["table"], TASKS["arrays"]
 TIMES = (0.0, 2.0, 3.0, 7.0)  # gaps 2, 1, 4: their median is 2
@@ -441,6 +443,27 @@ def test_bad_options_of_dropping(options: dict[str, Any]) -> None:
         UcrOptions(problem="A", **options)
     with pytest.raises(ValueError, match="drop"):
         TASKS["fsdd"].options(**options)
+
+
+def test_configs_without_dropping_are_those_from_before(tmp_path: Path) -> None:
+    for task, new in (("fsdd", "drop"), ("sc35", "dropped"), ("ucr", "times")):
+        assert new not in default_config(task).to_json()["data"]
+    config = default_config("fsdd", drop=0.5, dropped="ignored")
+    assert Config.from_json(config.to_json()) == config
+
+
+def test_a_sound_needs_no_times(tmp_path: Path) -> None:
+    """Its samples are as far apart as its rate says, which is what the clock counts in."""
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(np.arange(50, dtype="<i2").tobytes())
+    classes = {"length": 100, "sample_rate": 8000.0, "input_scale": (0.01,)}
+    signature = Signature.of_classes("01", **classes, clock=Clock(1.0))
+    options = TASKS["fsdd"].options()
+    (item,) = read_items(tmp_path / "a.wav", signature, TASKS["fsdd"], options)
+    np.testing.assert_array_equal(item.times, np.arange(50))
 
 
 def test_only_evenly_spaced_samples_are_dropped(tmp_path: Path) -> None:

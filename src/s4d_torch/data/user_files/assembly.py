@@ -57,13 +57,12 @@ class Timing:
 
     def remarks(self, clock: Clock) -> list[str]:
         """How far the gaps between samples are from the usual one."""
-        each = [
-            clock.gaps(times[i])[1:] for times in self.times.values() for i in range(len(times))
-        ]
-        gaps = np.concatenate(each)
+        each = (times[i] for times in self.times.values() for i in range(len(times)))
+        spread = [(gaps.min(), gaps.max()) for t in each if len(gaps := clock.gaps(t)[1:])]
+        least, most = min(low for low, _ in spread), max(high for _, high in spread)
         return [
             f"the model is told the times: samples are usually {clock.unit} apart, at least "
-            f"{gaps.min():.3g} and at most {gaps.max():.3g} times that"
+            f"{least:.3g} and at most {most:.3g} times that"
         ]
 
 
