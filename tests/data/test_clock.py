@@ -1,7 +1,7 @@
 """Data with times: read from tables, arrays and .ts files, measured in the training data's step."""
 
 import wave
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -448,6 +448,8 @@ def test_bad_options_of_dropping(options: dict[str, Any]) -> None:
 def test_configs_without_dropping_are_those_from_before(tmp_path: Path) -> None:
     for task, new in (("fsdd", "drop"), ("sc35", "dropped"), ("ucr", "times")):
         assert new not in default_config(task).to_json()["data"]
+    # symbols to generate cannot be dropped: there is no option that would be passed over
+    assert "drop" not in {field.name for field in fields(TASKS["fsdd-audio"].options)}
     config = default_config("fsdd", drop=0.5, dropped="ignored")
     assert Config.from_json(config.to_json()) == config
 

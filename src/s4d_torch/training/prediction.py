@@ -84,7 +84,8 @@ class Predictor:
     def transform(self, x: Any) -> Tensor | list[Tensor]:
         """What the model reads: (n, length, features), or a list of (length, features) if ragged.
 
-        ``run.model(run.transform(x))`` gives outputs in the model's unit.
+        ``run.model(run.transform(x))`` gives outputs in the model's unit; of a run with a clock,
+        with ``rate=torch.from_numpy(run.signature.clock.gaps(times))``.
         """
         if self.signature.towers > 1:
             raise ValueError("this run reads pairs; transform takes single sequences only")

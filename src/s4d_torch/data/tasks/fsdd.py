@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?P<digit>\d)_[a-z]+_(?P<take>\d+)\.wav")
 
 
 @dataclass(frozen=True)
-class FsddOptions(Dropping):
+class FsddClips:
     """Takes 0 to 4 of each speaker and digit test, as is customary; 10% of the rest validate."""
 
     max_seconds: float = 1.0
@@ -36,6 +36,14 @@ class FsddOptions(Dropping):
     def __post_init__(self) -> None:
         if not self.max_seconds * RATE >= 1:
             raise ValueError(f"max_seconds {self.max_seconds}: expected at least one sample")
+
+
+@dataclass(frozen=True)
+class FsddOptions(FsddClips, Dropping):
+    """Takes 0 to 4 of each speaker and digit test, as is customary; 10% of the rest validate."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_dropping()
 
 

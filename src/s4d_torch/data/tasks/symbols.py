@@ -33,7 +33,7 @@ class MnistPixelsOptions(mnist.MnistOptions):
 
 
 @dataclass(frozen=True)
-class FsddAudioOptions(fsdd.FsddOptions):
+class FsddAudioOptions(fsdd.FsddClips):
     """As fsdd, with the samples as levels of the mu-law."""
 
     levels: int = 256
