@@ -13,6 +13,7 @@ import torch
 
 from s4d_torch.cli import main
 from s4d_torch.data.dataset import Array
+from s4d_torch.deploy import Stream
 from s4d_torch.training import Run
 
 SMALL = (
@@ -137,6 +138,19 @@ def test_predict_and_stream_agree(
     stream(bare[:7], "--snapshot", kept)
     found = stream(bare[7:], "--restore", kept)
     assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
+    assert main(["stream", str(heart), "--restore", kept]) == 0  # nothing more comes
+    capsys.readouterr()
+    live = Stream(Run.load(heart).model)
+    live.push(np.zeros((3, 1)), rate=np.ones(3))
+    live.snapshot(kept)  # whose time nobody has said
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n")))
+    assert main(["stream", str(heart), "--restore", kept]) == 1
+    assert "does not say when its last sample came" in capsys.readouterr().err
+    live.time = 9.0
+    live.snapshot(kept)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"8 2\n")))
+    assert main(["stream", str(heart), "--restore", kept]) == 1
+    assert "the time 8 does not come after 9" in capsys.readouterr().err
     # each part begins anew, with the usual gap
     found = stream(bare + [f"{t + 5000} {x}" for t, x in pairs], "--restart", str(LENGTH))
     assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)

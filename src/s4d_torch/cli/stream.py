@@ -104,6 +104,11 @@ class Stream:
                     f"{self.restore} is of a stream with rate {stream.rate:g}, this one has "
                     f"{rate:g}; give --rate {stream.rate:g} to go on with it"
                 )
+            if source.timed and stream.samples and stream.time is None:
+                raise CommandError(
+                    f"{self.restore} does not say when its last sample came, so that the gap to "
+                    "the next is unknown; set Stream.time before its snapshot"
+                )
         live = ChangingLine if console.is_terminal else ResultLines
         display = (ResultObjects if self.json else live)(console)
         if rate != 1:
