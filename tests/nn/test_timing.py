@@ -315,6 +315,32 @@ def test_packed_is_each_alone(method: str, bidirectional: bool, pooling: str) ->
         agree(y, torch.cat(parts, 1 if pooling == "none" else 0))
 
 
+def test_packed_sequences_are_dropped_one_by_one() -> None:
+    """Stochastic depth and tied dropout draw for each sequence, the same numbers as if padded."""
+    model = packed_model(dropout=0.3, tie_dropout=True, drop_path=0.5, pooling="none").train()
+    lengths = torch.tensor([1, 29, 7, 23])
+    padded = torch.nn.utils.rnn.pad_sequence(draw(1, 60, H)[0].split(lengths.tolist()), True)
+    inside = torch.arange(29) < lengths[:, None]
+    for seed in range(3):
+        torch.manual_seed(seed)
+        wanted, _ = model(padded, lengths=lengths)
+        torch.manual_seed(seed)
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        found, _ = model(padded[inside][None], cu_seqlens=offsets)
+        agree(found[0], wanted[inside])
+
+
+def test_a_reset_is_a_new_draw() -> None:
+    layer = S4D(H, N, dropout=0.5, tie_dropout=True, activation="none", mixing="none").train()
+    resets = torch.zeros(1, 60, dtype=torch.bool)
+    resets[:, [7, 30]] = True
+    torch.manual_seed(0)
+    kept = layer(torch.ones(1, 60, H), resets=resets)[0][0] != 0
+    parts = kept.split([7, 23, 30])
+    assert all((part == part[0]).all() for part in parts)
+    assert len({tuple(part[0].tolist()) for part in parts}) > 1
+
+
 @settings(max_examples=25)
 @given(data=st.data(), batch=st.integers(1, 3), length=st.integers(1, 40))
 def test_a_model_resets(data: st.DataObject, batch: int, length: int) -> None:

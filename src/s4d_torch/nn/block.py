@@ -9,7 +9,7 @@ from s4d_torch.nn import validate
 from s4d_torch.nn.fused import pointwise, short_block
 from s4d_torch.nn.layer import LAYERS, Layer, Residual, SequenceDropout, StochasticDepth
 from s4d_torch.nn.norm import NORMS, SequenceNorm
-from s4d_torch.nn.timing import Rate, Resets
+from s4d_torch.nn.timing import Rate, Resets, outside_graphs, read_resets
 
 
 class Block(nn.Module):
@@ -35,6 +35,7 @@ class Block(nn.Module):
         self.dropout = SequenceDropout(dropout, tie_dropout)
         self.drop_path = StochasticDepth(drop_path)
 
+    @outside_graphs
     def forward(
         self,
         x: Tensor,
@@ -53,9 +54,10 @@ class Block(nn.Module):
                 return (whole if self.prenorm else self.norm(whole)), None
         branch = self.norm(x, lengths) if self.prenorm else x
         options: Any = {"rate": rate, "return_state": return_state, "_zero_ends": _zero_ends}
-        if resets is not None:
-            options["resets"] = resets
-        residual = Residual(x, self.dropout, self.drop_path)
+        pieces = None if resets is None else read_resets(resets, None, lengths, x)
+        if pieces is not None:
+            options["resets"] = pieces
+        residual = Residual(x, self.dropout, self.drop_path, pieces)
         if isinstance(self.layer, Layer):
             x, state = self.layer(branch, state, lengths=lengths, _residual=residual, **options)
         else:  # somebody's own in its place

@@ -20,13 +20,17 @@ from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
 from s4d_torch.nn.pretrained import Pretrained, configurable, load_module, read_folder, write_folder
 from s4d_torch.nn.ssm import SSM
-from s4d_torch.nn.timing import Rate, Resets
+from s4d_torch.nn.timing import Rate, Resets, outside_graphs, read_resets
 from s4d_torch.ssm.autodiff import traced
 from s4d_torch.ssm.initialization import normal, uniform
+from s4d_torch.ssm.pieces import Pieces
 
 
 class SequenceDropout(nn.Module):
-    """Dropout on (batch, length, features); ``tied`` drops a feature at all times or at none."""
+    """Dropout on (batch, length, features); ``tied`` drops a feature at all times or at none.
+
+    Where rows hold several sequences, each of these ``pieces`` has a draw of its own.
+    """
 
     def __init__(self, p: float, tied: bool = False) -> None:
         super().__init__()
@@ -34,11 +38,11 @@ class SequenceDropout(nn.Module):
         validate.flag("tie_dropout", tied)
         self.p, self.tied = p, tied
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, pieces: Pieces | None = None) -> Tensor:
         if not self.training or self.p == 0:
             return x
         if self.tied:
-            return x * nn.functional.dropout(torch.ones_like(x[:, :1]), self.p)
+            return x * _kept(x, x.shape[2], self.p, pieces)
         if x.device.type != "cpu" or traced():
             return nn.functional.dropout(x, self.p)
         # torch draws a number for each feature; 16 bits of one are enough, and much faster
@@ -58,20 +62,40 @@ class SequenceDropout(nn.Module):
 
 
 class StochasticDepth(nn.Module):
-    """In training, drop the whole branch for a random part of the batch and scale up the rest."""
+    """In training, drop the whole branch for a random part of the batch and scale up the rest.
+
+    Where rows hold several sequences, each of these ``pieces`` has a draw of its own.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         validate.fraction("drop_path", p)
         self.p = p
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, pieces: Pieces | None = None) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        return x * nn.functional.dropout(torch.ones_like(x[:, :1, :1]), self.p)
+        return x * _kept(x, 1, self.p, pieces)
 
     def extra_repr(self) -> str:
         return str(self.p)
+
+
+def _kept(x: Tensor, features: int, p: float, pieces: Pieces | None) -> Tensor:
+    """0 where a sequence of x (batch, length, H) is dropped, else 1 / (1 - p).
+
+    (batch, 1, features), or with pieces (batch, length, features).
+    """
+    sequences = x.shape[0] if pieces is None else len(pieces)
+    drawn = nn.functional.dropout(x.new_ones(sequences, 1, features), p)
+    return drawn if pieces is None else drawn[:, 0][pieces.of_each(x)]
+
+
+def _drop(module: nn.Module, x: Tensor, pieces: Pieces | None) -> Tensor:
+    """``module(x)``; one of our own is told of the sequences inside of rows."""
+    told = pieces is not None and isinstance(module, SequenceDropout | StochasticDepth)
+    y: Tensor = module(x, pieces) if told else module(x)
+    return y
 
 
 class Residual(NamedTuple):
@@ -80,10 +104,12 @@ class Residual(NamedTuple):
     x: Tensor
     dropout: SequenceDropout
     drop_path: StochasticDepth
+    pieces: Pieces | None = None
+    """the sequences, where rows hold several"""
 
     def add(self, branch: Tensor) -> Tensor:
-        y: Tensor = self.x + self.drop_path(self.dropout(branch))
-        return y
+        dropped = _drop(self.dropout, branch, self.pieces)
+        return self.x + _drop(self.drop_path, dropped, self.pieces)
 
     def share(self) -> float | None:
         """The part of the branch that is dropped, if that is all that happens to it."""
@@ -142,6 +168,7 @@ class Layer(Pretrained):
             self.output = linear(d_model, mixed.width * d_model, generator, **factory)
         self.gate = mixed.module().to(**factory)
 
+    @outside_graphs
     def forward(
         self,
         u: Tensor | PackedSequence,
@@ -166,6 +193,10 @@ class Layer(Pretrained):
             return run_packed(self.forward, u, state, lengths, mask, **options)
         if lengths is not None or mask is not None:  # once: a list takes its way to the device
             lengths = self.ssm.read_lengths(u, lengths, mask)
+        pieces = None
+        if resets is not None or cu_seqlens is not None:
+            self.ssm.read_lengths(u, lengths, None)  # is u a batch at all?
+            pieces = read_resets(resets, cu_seqlens, lengths, u)
         # _zero_ends=False saves the zeros in the padding for a model, which ignores what is there;
         # with _residual that is added in the same pass. Keywords and not methods of their own:
         # hooks, such as those of FSDP, run on calls alone.
@@ -174,27 +205,25 @@ class Layer(Pretrained):
             state,
             lengths=lengths,
             rate=rate,
-            resets=resets,
-            cu_seqlens=cu_seqlens,
+            resets=pieces,
             return_state=return_state,
             _zero_ends=_zero_ends,
         )
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", zero_ends(u, lengths))
-        y = self.output(self._activate(y))
+        y = self.output(self._activate(y, pieces))
         if lengths is not None and _zero_ends:
             y = zero_ends(self.gate(y), lengths)
             return (y if _residual is None else _residual.add(y)), state
         return (self.gate(y) if _residual is None else self._join(y, _residual)), state
 
-    def _activate(self, y: Tensor) -> Tensor:
+    def _activate(self, y: Tensor, pieces: Pieces | None) -> Tensor:
         """Activation and dropout, in one pass if there are both."""
         dropped, kind = self.dropout.share(), pointwise.activation_kind(self.activation)
         alone = pointwise.untouched(self.activation, self.dropout)
         if dropped and kind is not None and alone and pointwise.possible(y):
             return pointwise.activate(y, kind, dropped)
-        z: Tensor = self.dropout(self.activation(y))
-        return z
+        return _drop(self.dropout, self.activation(y), pieces)
 
     def _join(self, y: Tensor, residual: Residual) -> Tensor:
         """Gate, dropout and residual, in one pass if nothing else happens there."""

@@ -45,6 +45,15 @@ class Pieces:
     def __len__(self) -> int:
         return self.spans.shape[0]
 
+    def of_each(self, x: Tensor) -> Tensor:
+        """Which piece the samples of x (batch, length, ...) belong to, (batch, length).
+
+        What lies beyond the end of a row is counted to its last piece.
+        """
+        places = torch.arange(x.shape[0] * x.shape[1], device=x.device)
+        found = torch.searchsorted(self.spans[:, 0].contiguous(), places, right=True) - 1
+        return found.view(x.shape[0], -1)
+
     def start(self, state: Tensor | None) -> Tensor | None:
         """The state before each piece, from that of each row of the batch."""
         if state is None or self.rows is None:
