@@ -47,7 +47,11 @@ def small_data(
     towers: int = 1,
     bad: Sequence[int] = (),
 ) -> Dataset:
-    """Noisy ramps, up or down; their slope is the number to predict. ``bad`` ones are infinite."""
+    """Noisy ramps, up or down; their slope is the number to predict. ``bad`` ones are infinite.
+
+    To generate they are tokens, and the next one is to be predicted.
+    """
+    tokens = tokens or kind == "generation"
     random, count = np.random.default_rng(0), sum(sizes)
     slope = random.uniform(0.5, 1.5, count) * random.choice([-1, 1], count)
 
@@ -67,8 +71,8 @@ def small_data(
     parts = [whole.part(slice(*edges[i : i + 2])) for i in range(3)]
     signature = Signature(
         kind,
-        features=4 if tokens else 1,
-        outputs=2 if kind == "classification" else 1,
+        features=(5 if kind == "generation" else 4) if tokens else 1,
+        outputs={"classification": 2, "regression": 1, "generation": 4}[kind],
         length=length,
         tokens=tokens,
         towers=towers,

@@ -27,7 +27,7 @@ from s4d_torch.training import (
     train,
     train_on,
 )
-from s4d_torch.training.batches import feed
+from s4d_torch.training.batches import Step, feed
 from s4d_torch.training.build import build_model
 from s4d_torch.training.distributed import Processes
 from s4d_torch.training.loop import Trainer
@@ -211,7 +211,7 @@ def test_gradients_are_clipped_to_a_norm_without_turning() -> None:
         data, config = small_data(), small_config(optimizer={"clip": clip})
         model = build_model(config, data.signature)
         trainer = Trainer(config, data, model, store=MemoryStore(), device=CPU)
-        trainer._step(*next(feed(data, trainer.order.epoch(0), Processes())))
+        trainer._step(*next(feed(data, trainer.order.plan(0), Processes())))
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
     free = gradient(None)
@@ -344,7 +344,7 @@ def watched(**options: Any) -> Watched:
 
 def test_the_next_batch_is_read_while_this_one_is_computed() -> None:
     data = watched()
-    batches = feed(data, [[np.arange(4)], [np.arange(4, 8)]], Processes())
+    batches = feed(data, [Step([np.arange(4)]), Step([np.arange(4, 8)])], Processes())
     parts, count = next(batches)
     assert (len(parts), count) == (1, 4)
     for _ in range(2):  # the second without being asked for

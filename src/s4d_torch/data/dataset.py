@@ -54,14 +54,17 @@ class Sequences:
             return np.full(len(index), self.values.shape[1], dtype=np.int64)
         return self.offsets[index + 1] - self.offsets[index]
 
-    def padded(self, index: Array, length: int) -> Array:
-        """The sequences of ``index``, (batch, length, ...), with zeros after their ends."""
-        if self.offsets is None and length == self.values.shape[1]:
-            return np.asarray(self.values[index])
+    def padded(self, index: Array, length: int, first: int = 0) -> Array:
+        """The sequences of ``index`` from sample ``first`` on, (batch, length, ...).
+
+        There are zeros after their ends.
+        """
+        if self.offsets is None and first + length <= self.values.shape[1]:
+            return np.asarray(self.values[index, first : first + length])
         start = 1 if self.offsets is not None else 2
         batch = np.zeros((len(index), length, *self.values.shape[start:]), self.values.dtype)
         for row, i in zip(batch, index, strict=True):
-            sequence = self[int(i)]
+            sequence = self[int(i)][first : first + length]
             row[: len(sequence)] = sequence
         return batch
 
@@ -70,6 +73,10 @@ class Sequences:
         if self.offsets is None:
             return Sequences(self.values[:, ::step])
         return Sequences.of([self[i][::step] for i in range(len(self))])
+
+    def packed(self, index: Array) -> Array:
+        """The sequences of ``index`` one after the other, (total, ...)."""
+        return np.concatenate([self[int(i)] for i in index])
 
     @staticmethod
     def of(arrays: Sequence[Array]) -> Sequences:
@@ -193,16 +200,21 @@ class Batch:
 
     targets (batch,), or to generate (batch, length) with ``IGNORED`` after the ends. ``gaps``
     (batch, length), where there is a clock, are what a model takes as ``rate``.
+
+    Packed, inputs are one row (1, total, features), and ``offsets`` (batch + 1,) say where
+    sequences begin; targets are (batch,), or to generate (1, total).
     """
 
     inputs: Tensor
     targets: Tensor
     lengths: Tensor | None
+    offsets: Tensor | None = None
     gaps: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
-        lengths, gaps = (None if x is None else x.to(device) for x in (self.lengths, self.gaps))
-        return Batch(self.inputs.to(device), self.targets.to(device), lengths, gaps=gaps)
+        others = (self.lengths, self.offsets, self.gaps)
+        moved = (None if x is None else x.to(device) for x in others)
+        return Batch(self.inputs.to(device), self.targets.to(device), *moved)
 
 
 @dataclass(frozen=True)
@@ -239,15 +251,48 @@ class Dataset:
         gaps = self._padded_gaps(split, index, longest)
         return Batch(inputs, self._targets(split.targets[index]), lengths, gaps=gaps)
 
+    def packed(self, split: Split, positions: Array) -> Batch:
+        """The same sequences one after the other in one row, without padding; not for pairs."""
+        index, (tower,) = split.index[positions], split.inputs
+        inputs = self.signature.read(tower.packed(index)[None])
+        offsets = torch.from_numpy(np.append(0, np.cumsum(tower.lengths(index))))
+        if self.signature.kind != "generation":
+            each = self._gaps(split, index)
+            gaps = None if each is None else torch.from_numpy(np.concatenate(each)[None])
+            return Batch(inputs, self._targets(split.targets[index]), None, offsets, gaps)
+        before = torch.roll(inputs, 1, dims=1)
+        before[0, offsets[:-1]] = self.signature.features - 1  # the beginning
+        return Batch(before, inputs, None, offsets)
+
+    def piece(self, split: Split, positions: Array, first: int, size: int) -> Batch:
+        """Samples ``first`` to ``first + size`` of longer sequences, to generate.
+
+        Some may end earlier, but none before ``first``.
+        """
+        index, (tower,) = split.index[positions], split.inputs
+        lengths = np.minimum(tower.lengths(index) - first, size)
+        symbols = self.signature.read(tower.padded(index, int(lengths.max()), first))
+        before = self.signature.read(tower.padded(index, 1, first - 1)) if first else None
+        ragged = torch.from_numpy(lengths) if tower.ragged else None
+        return self._next_symbols(symbols, ragged, before)
+
+    @staticmethod
+    def sample_counts(split: Split, positions: Array) -> Array:
+        """How many samples each of these sequences has."""
+        return split.inputs[0].lengths(split.index[positions])
+
     def answers(self, split: Split, positions: Array) -> int:
         """How many targets these sequences have: one each, or to generate one for each symbol."""
         if self.signature.kind != "generation":
             return len(positions)
-        return int(split.inputs[0].lengths(split.index[positions]).sum())
+        return int(self.sample_counts(split, positions).sum())
 
-    def _next_symbols(self, symbols: Tensor, lengths: Tensor | None) -> Batch:
-        """Each symbol from those before it, the first from the beginning."""
+    def _next_symbols(
+        self, symbols: Tensor, lengths: Tensor | None, before: Tensor | None = None
+    ) -> Batch:
+        """Each symbol from those before it; the first from ``before``, or the beginning."""
         first = symbols.new_full((len(symbols), 1), self.signature.features - 1)
+        first = first if before is None else before
         targets = symbols
         if lengths is not None:
             padding = torch.arange(symbols.shape[1]) >= lengths[:, None]

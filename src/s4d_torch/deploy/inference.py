@@ -94,6 +94,7 @@ def predict_splits(
     model, training = run.model.to(device), run.config.training
     options: dict[str, Any] = {"device": device, "precision": training.precision, "rate": rate}
     options |= {"batch_size": batch_size or training.batch_size, "advance": advance}
+    options["piece"] = training.tbptt
     each = [predict(model, dataset, split, **options) for split in splits]
     outputs, targets = (torch.cat(rows) for rows in zip(*each, strict=True))
     check_outputs(outputs)

@@ -26,9 +26,12 @@ LATER = (
     ("training", "class_weight"),
     ("training", "steps"),
     ("training", "init_from"),
+    ("training", "pack"),
+    ("training", "tbptt"),
 )
 LATER_OF_DATA = {
     "arrays": ("missing", "groups", "times"),
+    "fsdd-audio": ("join_seconds",),
     "audio-folder": ("resample", "mono", "skip_bad", "groups"),
     "table": ("layout", "missing", "groups", "time_column"),
     "ucr": (*DROPPING, "times"),
@@ -149,6 +152,12 @@ class TrainingConfig:
     """steps to train for at least, where epochs is auto"""
     init_from: Path | None = None
     """fine-tune: begin with the best weights of the run in this folder"""
+    pack: bool = False
+    """put sequences of unlike lengths one after the other into one row rather than pad them;
+    batches have about the same number of samples then, and batch_size sequences in the mean"""
+    tbptt: int | None = None
+    """cut long sequences into pieces of so many samples, and make a step after each: the state is
+    carried on, the gradient ends with the piece; for tasks that generate"""
 
     def __post_init__(self) -> None:
         check_types(self, finite=False)
@@ -160,6 +169,9 @@ class TrainingConfig:
         else:
             _at_least(self, "epochs", low=1)
         _at_least(self, "batch_size", "patience", "train_size", "eval_size", "steps", low=1)
+        _at_least(self, "tbptt", low=1)
+        if self.pack and self.tbptt is not None:
+            raise ValueError("pack and tbptt exclude each other: a long sequence has its own row")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be a number from 0 to 2^63 - 1, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:

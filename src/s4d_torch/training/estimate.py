@@ -68,13 +68,15 @@ def estimate_cost(config: Config, folder: DataFolder, device: str = "auto") -> d
         dataset, missing = _sample(config, replace(folder, download=False)), False
     except MissingDataError:
         dataset, missing = _synthetic(config), True
+        # noise has one length, that of the longest: there is nothing to pack
+        config = replace(config, training=replace(config.training, pack=False))
     training, where = config.training, local_device(device)
     model = build_model(config, dataset.signature)
     watch = _Stopwatch()
     with suppress(_StopError):
         train_on(dataset.shortened(test=1), config, device=device, reporter=watch)
     step = median(watch.seconds[1:] or watch.seconds)
-    order = Order(len(dataset.train), training.batch_size, config.optimizer.accumulate, 0)
+    order = Order.of(config, dataset)
     shape = describe_signature(dataset.signature)
     epochs = training.epochs_for(order.steps)
     validation = _validation(config, dataset, model, where) / evaluation_interval(epochs)
@@ -121,8 +123,8 @@ def _validation(
     size = min(config.training.batch_size, len(dataset.validation))
     batch = dataset.validation.part(slice(size))
     began = time.perf_counter()
-    precision = config.training.precision
-    predict(model.to(device), dataset, batch, batch_size=size, device=device, precision=precision)
+    options: Any = {"precision": config.training.precision, "piece": config.training.tbptt}
+    predict(model.to(device), dataset, batch, batch_size=size, device=device, **options)
     return (time.perf_counter() - began) * len(dataset.validation) / size
 
 

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from s4d_torch.data.dataset import IGNORED, Batch, Dataset, Signature, Split
+from s4d_torch.data.dataset import IGNORED, Array, Batch, Dataset, Signature, Split
+from s4d_torch.nn.state import ModelState
 from s4d_torch.training.distributed import Processes
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reports.intervals import Interval, score_intervals
@@ -34,12 +36,30 @@ def call(
 
     In at least float32. ``rate`` multiplies the gaps between samples, where the batch has them.
     """
+    return go_on(model, batch, None, precision=precision, rate=rate, return_state=False)[0]
+
+
+def go_on(
+    model: nn.Module,
+    batch: Batch,
+    state: ModelState | None,
+    *,
+    precision: str = "float32",
+    rate: float = 1.0,
+    return_state: bool = True,
+) -> tuple[Tensor, ModelState | None]:
+    """:func:`call` from a carried state, and the state at the end."""
     inputs, times = batch.inputs, rate if batch.gaps is None else rate * batch.gaps
     if precision == "float64" and inputs.is_floating_point():
         inputs = inputs.double()
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        y, _ = model(inputs, lengths=batch.lengths, rate=times, return_state=False)
-    return y if y.dtype == torch.float64 else y.float()
+        given: dict[str, Any] = {"lengths": batch.lengths}
+        if batch.offsets is not None:
+            given = {"cu_seqlens": batch.offsets}
+        if state is not None:  # baselines have none
+            given["state"] = state
+        y, end = model(inputs, **given, rate=times, return_state=return_state)
+    return y if y.dtype == torch.float64 else y.float(), end
 
 
 def class_weights(choice: str, dataset: Dataset) -> Tensor | None:
@@ -91,12 +111,14 @@ def predict(
     rate: float = 1.0,
     processes: Processes = Processes(),  # noqa: B008  frozen
     advance: Callable[[int], None] | None = None,
+    piece: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (n, outputs) and targets (n,) for all of a split, as the model sees both.
 
     To generate: the surprise of each sequence in nats, (n,), and how many symbols it has, (n,).
     Sequences are taken in the order of their lengths, so that little of a batch is padding;
-    ``advance`` is told how many are done after each.
+    ``advance`` is told how many are done after each. To generate, sequences longer than ``piece``
+    samples are read in pieces of so many, with the state carried on: memory does not grow then.
     """
     if not len(split):
         raise ValueError("there are no sequences to evaluate: the split is empty")
@@ -110,11 +132,17 @@ def predict(
         # as many calls in each process: one that holds shards needs the others in every call
         for first in range(0, -(-len(split) // processes.count), batch_size):
             part = mine[first : first + batch_size]
-            batch = dataset.batch(split, part if len(part) else np.arange(1))
-            moved = batch if device is None else batch.to(device)
-            answer, target = call(model, moved, precision=precision, rate=rate), batch.targets
-            if dataset.signature.kind == "generation":  # all of it would not fit into memory
-                answer, target = surprise(answer, moved.targets)
+            together = order[first * processes.count :][: batch_size * processes.count]
+            longest = 0 if piece is None else int(dataset.sample_counts(split, together).max())
+            if piece is not None and longest > piece:
+                pieces = Pieces(dataset, split, part, range(0, longest, piece), device)
+                answer, target = pieces.surprise(model, precision=precision, rate=rate)
+            else:
+                batch = dataset.batch(split, part if len(part) else np.arange(1))
+                moved = batch if device is None else batch.to(device)
+                answer, target = call(model, moved, precision=precision, rate=rate), batch.targets
+                if dataset.signature.kind == "generation":  # all of it would not fit into memory
+                    answer, target = surprise(answer, moved.targets)
             outputs.append(answer[: len(part)].cpu())
             targets.append(target[: len(part)].cpu())
             if advance is not None:
@@ -124,6 +152,50 @@ def predict(
     total, back = len(split), torch.from_numpy(np.argsort(order))
     found = (processes.gather(torch.cat(rows), total)[back] for rows in (outputs, targets))
     return next(found), next(found)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Long sequences of symbols, cut at ``cuts``; the ``positions`` of this process among them.
+
+    A process whose sequences have ended, or that has none, reads one along: of a model in shards
+    each needs the others in every call.
+    """
+
+    dataset: Dataset
+    split: Split
+    positions: Array
+    cuts: range
+    device: torch.device | None
+
+    def surprise(self, model: nn.Module, **options: Any) -> tuple[Tensor, Tensor]:
+        """As :func:`surprise` of the whole sequences; a state is carried from cut to cut."""
+        counts = self.dataset.sample_counts(self.split, self.positions)
+        nats, symbols = torch.zeros(len(counts), dtype=torch.float64), torch.from_numpy(counts)
+        rows, state = np.arange(len(counts)), None
+        for first in self.cuts:
+            going = counts[rows] > first
+            rows, used = rows[going], self.positions[rows[going]]
+            if not len(rows):
+                self._read(model, np.arange(1), 0, None, **options)
+                continue
+            state = None if state is None else state.select(torch.from_numpy(going))
+            each, state = self._read(model, used, first, state, **options)
+            nats[rows] += each
+        return nats, symbols
+
+    def _read(
+        self,
+        model: nn.Module,
+        positions: Array,
+        first: int,
+        state: ModelState | None,
+        **options: Any,
+    ) -> tuple[Tensor, ModelState | None]:
+        batch = self.dataset.piece(self.split, positions, first, self.cuts.step)
+        batch = batch if self.device is None else batch.to(self.device)
+        outputs, state = go_on(model, batch, state, **options)
+        return surprise(outputs, batch.targets)[0].cpu(), state
 
 
 def surprise(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

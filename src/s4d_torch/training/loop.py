@@ -19,12 +19,13 @@ from s4d_torch._interruption import Interrupted
 from s4d_torch.data.dataset import Dataset
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training import distributed, divergence
-from s4d_torch.training.batches import Order, Part, feed
+from s4d_torch.training.batches import Order, Part, feed, read_part
 from s4d_torch.training.config import Config
 from s4d_torch.training.distributed import Processes
-from s4d_torch.training.evaluation import Evaluation, call, class_weights, loss_sum, predict, score
+from s4d_torch.training.evaluation import Evaluation, class_weights, go_on, loss_sum, predict, score
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.optimizer import MovingAverage, Optimizer
+from s4d_torch.training.pieces import CarriedStates
 from s4d_torch.training.reports.reporter import Progress, Reporter
 from s4d_torch.training.saved.checkpoint import Checkpoint
 from s4d_torch.training.saved.store import MemoryStore
@@ -78,13 +79,8 @@ class Trainer:
         self.model = model.to(device)
         self.average = None if training.ema is None else MovingAverage(self.model, training.ema)
         self.distributed = distributed.distribute(self.model, processes, device, shard=shard)
-        self.order = Order(
-            len(dataset.train),
-            training.batch_size,
-            config.optimizer.accumulate,
-            training.seed,
-            dataset.train.lengths(),
-        )
+        self.order = Order.of(config, dataset)
+        self.carried = CarriedStates(self.model, device)
         self.epochs = training.epochs_for(self.order.steps)
         self.steps = self.epochs * self.order.steps
         self.steps_between_evaluations = self.order.steps * evaluation_interval(self.epochs)
@@ -99,15 +95,14 @@ class Trainer:
 
     def run(self) -> None:
         """All epochs that are left; the best weights are in the store then."""
-        one = Part(self.dataset.batch(self.dataset.train, np.arange(1)), 1.0)
-        model = self.distributed
-        distributed.fix_gradient_order(model, self.processes, lambda: self._backward(one, 1))
+        self._fix_gradient_order()
         self._resume()
         state = self.state
         with distributed.stop_requests() as stop:
             while not state.finished:
                 epoch, done = divmod(state.step, self.order.steps)
-                batches = feed(self.dataset, self.order.epoch(epoch)[done:], self.processes)
+                steps, pack = self.order.plan(epoch)[done:], self.order.pack
+                batches = feed(self.dataset, steps, self.processes, pack=pack)
                 with closing(batches):
                     for parts, count in batches:
                         began = time.perf_counter()
@@ -119,12 +114,21 @@ class Trainer:
                         self._save(stop.asked)
                         self._report(epoch, count, time.perf_counter() - began)
 
+    def _fix_gradient_order(self) -> None:
+        def backward() -> None:
+            piece, pack = self.order.plan(0)[0].piece, self.order.pack
+            self._backward(read_part(self.dataset, np.arange(1), piece, Processes(), pack), 1)
+
+        distributed.fix_gradient_order(self.distributed, self.processes, backward)
+
     def _step(self, parts: list[Part], count: int) -> None:
         """Forward, backward and a step of the optimiser, for ``count`` targets in some parts."""
         state, training = self.state, self.config.training
         torch.manual_seed(_mix(training.seed, state.step, self.processes.rank))
         self.loss, self.lr = math.nan, self.optimizer.begin(state.step)
-        self.rate = _jittered(training.rate_jitter, training.seed, state.step)
+        piece = parts[0].piece
+        began = state.step - (piece.number if piece is not None else 0)  # one rate for a sequence
+        self.rate = _jittered(training.rate_jitter, training.seed, began)
         self.model.train()
         statistics = [buffer.clone() for buffer in self.model.buffers()]
         loss = torch.zeros((), dtype=torch.float64)
@@ -139,8 +143,10 @@ class Trainer:
             self._skip(parts, total, norm)
             for buffer, before in zip(self.model.buffers(), statistics, strict=True):
                 buffer.copy_(before)  # a batch that is left out leaves no trace
+            self.carried.advance(parts[0], made=False)
             return
         self.optimizer.step(norm)
+        self.carried.advance(parts[0], made=True)
         if self.average is not None:
             self.average.update(self.model)
         state.skipped_in_a_row = 0
@@ -184,8 +190,16 @@ class Trainer:
         """What ``model`` makes of a part, and what it should."""
         batch = part.batch.to(self.device)
         with distributed.taking_part(self.model, part.weight > 0):
-            precision = self.config.training.precision
-            return call(model, batch, precision=precision, rate=self.rate), batch.targets
+            y, end = go_on(
+                model,
+                batch,
+                self.carried.before(part),
+                precision=self.config.training.precision,
+                rate=self.rate,
+                return_state=part.piece is not None and not part.piece.last,
+            )
+        self.carried.after(end)
+        return y, batch.targets
 
     def _evaluation_is_due(self) -> bool:
         step = self.state.step
@@ -238,6 +252,7 @@ class Trainer:
             precision=self.config.training.precision,
             rate=rate,
             processes=self.processes,
+            piece=self.config.training.tbptt,
         )
         found = score(outputs, targets, self.dataset.signature, intervals=split == "test")
         return self.processes.from_first(found)  # decisions follow from it
@@ -259,6 +274,8 @@ class Trainer:
         tensors = {"model": weights, "optimizer": self.optimizer.tensors()}
         if self.average is not None:
             tensors["average"] = dict(self.average.model.state_dict())
+        if carried := self.carried.tensors(self.processes):
+            tensors["carried"] = carried
         if bad := divergence.first_nonfinite(weights):
             raise self._diverged(f"step {self.state.step}: {bad} is not finite any more")
         return Checkpoint(self.state.step, tensors, asdict(self.state))
@@ -270,6 +287,8 @@ class Trainer:
             self.optimizer.load(checkpoint.tensors["optimizer"])
             if self.average is not None:
                 self.average.model.load_state_dict(checkpoint.tensors["average"])
+            if carried := checkpoint.tensors.get("carried"):
+                self.carried.load(carried, self.processes)
             try:
                 self.state = TrainingState(**checkpoint.state)
             except TypeError as error:

@@ -106,9 +106,8 @@ class Run(Predictor):
                 warnings.warn(changed_data(changed), stacklevel=2)
         rows, training = dataset.splits[split], self.config.training
         size, precision = batch_size or training.batch_size, training.precision
-        outputs, targets = predict(
-            self.model, dataset, rows, batch_size=size, precision=precision, rate=rate
-        )
+        options: Any = {"precision": precision, "rate": rate, "piece": training.tbptt}
+        outputs, targets = predict(self.model, dataset, rows, batch_size=size, **options)
         check_outputs(outputs)
         return score(outputs, targets, dataset.signature, intervals=True)
 
@@ -178,6 +177,7 @@ def train_on(
     validate.number("checkpoint_minutes", checkpoint_minutes)
     if not checkpoint_minutes >= 0:
         raise ValueError(f"checkpoint_minutes must be 0 or more, got {checkpoint_minutes}")
+    Order.of(config, dataset)  # refuses what does not fit, before there is a folder
     where = local_device(device)
     forked = [where] if where.type == "cuda" else []  # the caller's random numbers stay its own
     with process_group(where) as processes, torch.random.fork_rng(forked):
@@ -233,8 +233,7 @@ def with_known_epochs(config: Config, dataset: Dataset, folder: RunFolder | None
 
 
 def _steps_per_epoch(config: Config, dataset: Dataset) -> int:
-    training = config.training
-    return Order(len(dataset.train), training.batch_size, config.optimizer.accumulate, 0).steps
+    return Order.of(config, dataset).steps
 
 
 def describe_plan(config: Config, dataset: Dataset, folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from s4d_torch.data.dataset import Array, Dataset, Signature, Split
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.data.task import LAPTOP, TASKS, register
 from s4d_torch.data.tasks import digits, fsdd, mnist, spoken
@@ -38,10 +38,14 @@ class FsddAudioOptions(fsdd.FsddClips):
 
     levels: int = 256
     """of loudness, of either sign"""
+    join_seconds: float | None = None
+    """join the clips of each split, in random order, into long sequences of so many seconds"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_levels(self.levels)
+        if self.join_seconds is not None and not self.join_seconds * fsdd.RATE >= 1:
+            raise ValueError(f"join_seconds {self.join_seconds}: expected at least one sample")
 
 
 def load_mnist_pixels(options: MnistPixelsOptions, folder: DataFolder) -> Dataset:
@@ -53,7 +57,10 @@ def load_mnist_pixels(options: MnistPixelsOptions, folder: DataFolder) -> Datase
 def load_fsdd_audio(options: FsddAudioOptions, folder: DataFolder) -> Dataset:
     """Clips as levels, (samples,) each."""
     plain = fsdd.FsddOptions(options.max_seconds, options.split_seed)
-    return as_symbols(fsdd.load_fsdd(plain, folder), "mu-law", INT16 / 2**15, options.levels)
+    dataset = as_symbols(fsdd.load_fsdd(plain, folder), "mu-law", INT16 / 2**15, options.levels)
+    if options.join_seconds is None:
+        return dataset
+    return joined(dataset, round(options.join_seconds * fsdd.RATE), options.split_seed)
 
 
 def load_digits_pixels(options: digits.DigitsOptions, folder: DataFolder) -> Dataset:
@@ -68,6 +75,25 @@ def load_spoken_audio(options: spoken.SpokenOptions, folder: DataFolder) -> Data
     return as_symbols(
         spoken.load_spoken(options, folder), "mu-law", INT16 / spoken.LOUDEST, spoken.LEVELS
     )
+
+
+def joined(dataset: Dataset, length: int, seed: int) -> Dataset:
+    """The sequences of each split one after the other, in random order, cut into equal ones.
+
+    What is left at the end, shorter than ``length``, is not used.
+    """
+
+    def join(split: Split) -> Split:
+        order = np.random.Generator(np.random.PCG64(seed)).permutation(split.index)
+        stream = split.inputs[0].packed(order)
+        if len(stream) < length:
+            raise ValueError(
+                f"sequences of {length:,} samples are too long: a split has {len(stream):,} in all"
+            )
+        rows = stream[: len(stream) // length * length].reshape(-1, length)
+        return Split.whole(Sequences(rows), np.zeros(len(rows), dtype=np.int64))
+
+    return replace(dataset.mapped(join), signature=replace(dataset.signature, length=length))
 
 
 def as_symbols(dataset: Dataset, quantization: str, values: Array, levels: int) -> Dataset:

@@ -84,7 +84,8 @@ def _after(met: Tensor, u: Tensor, tables: ScanTables) -> Tensor:
     """What is carried on after a sample u (B, H), both double, that met a state (B, H, M)."""
     x = torch.view_as_real(met + torch.view_as_complex(tables.ends)[:, 3] * u[..., None])
     state = x.flatten(-2) if tables.pairs else x[..., 0]
-    return torch.cat([state, u[..., None]], dim=-1) if tables.looks_back else state.contiguous()
+    # no view: FSDP warns of modules that return one
+    return torch.cat([state, u[..., None]], dim=-1) if tables.looks_back else state.clone()
 
 
 def _added(tail: Tensor, tables: ScanTables) -> Tensor:
