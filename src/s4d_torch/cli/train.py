@@ -22,6 +22,7 @@ from s4d_torch.data import TASKS, DataFolder, Dataset, Source
 from s4d_torch.data.summary import summarize
 from s4d_torch.nn.method import METHODS
 from s4d_torch.training import METRICS, Config, Run, train_on
+from s4d_torch.training.batches import Order
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.estimate import estimate_cost
@@ -149,6 +150,8 @@ class Train:
             config.metric(dataset.signature.kind)
         with misuse("--training.class-weight: "):
             class_weights(config.training.class_weight, dataset)
+        with misuse("--training."):
+            Order.of(config, dataset)  # says what cannot be packed, or cut into pieces
         if is_first_process() and not self.quiet:
             self._introduce(config, dataset, runs[0][1], console)
         done = [self._train(each, dataset, out, console) for each, out in runs]
