@@ -122,6 +122,8 @@ def predict(
     """
     if not len(split):
         raise ValueError("there are no sequences to evaluate: the split is empty")
+    if piece is not None and dataset.signature.kind != "generation":
+        raise ValueError(f"piece is for tasks that generate; this is a {dataset.signature.kind}")
     was_training = model.training
     model.eval()
     outputs, targets = [], []
@@ -135,7 +137,7 @@ def predict(
             together = order[first * processes.count :][: batch_size * processes.count]
             longest = 0 if piece is None else int(dataset.sample_counts(split, together).max())
             if piece is not None and longest > piece:
-                pieces = Pieces(dataset, split, part, range(0, longest, piece), device)
+                pieces = LongSequences(dataset, split, part, range(0, longest, piece), device)
                 answer, target = pieces.surprise(model, precision=precision, rate=rate)
             else:
                 batch = dataset.batch(split, part if len(part) else np.arange(1))
@@ -155,7 +157,7 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Pieces:
+class LongSequences:
     """Long sequences of symbols, cut at ``cuts``; the ``positions`` of this process among them.
 
     A process whose sequences have ended, or that has none, reads one along: of a model in shards
