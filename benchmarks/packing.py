@@ -65,8 +65,10 @@ def samples(part: Part) -> int:
     return part.batch.inputs.shape[1] if lengths is None else int(lengths.sum())
 
 
-def rows(name: str, folder: DataFolder, steps: int, turns: int) -> Iterator[str]:
+def rows(name: str, norm: str | None, folder: DataFolder, steps: int, turns: int) -> Iterator[str]:
     config = default_config(name, "small")
+    if norm is not None:
+        config = replace(config, model=replace(config.model, norm=norm))
     dataset = load_dataset(TASKS[name], config.data, config, folder)
     ways = {
         which: Way(config, dataset, order, steps)
@@ -88,13 +90,15 @@ def main() -> None:
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
     parser.add_argument("--turns", type=int, default=4, help="after one that warms up")
+    parser.add_argument("--norm", help="layer, batch or none, instead of the task's own")
     parser.add_argument("--data-dir", type=Path, default=default_root())
     given = parser.parse_args()
     keep_freed_memory()
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}\n", flush=True)
     print("| data | batches | padding | samples/s | packed is faster |\n|---|---|---:|---:|---:|")
     for name in given.tasks:
-        for row in rows(name, DataFolder(given.data_dir, download=False), given.steps, given.turns):
+        folder = DataFolder(given.data_dir, download=False)
+        for row in rows(name, given.norm, folder, given.steps, given.turns):
             print(row, flush=True)
 
 
