@@ -2,7 +2,8 @@
 
 ``python benchmarks/packing.py fsdd text`` takes the laptop settings of these tasks. The three ways
 to make batches take turns, some steps each, and the best turn of each counts. Padding is not
-counted as samples; seconds are those of the processor. ``--data-dir`` names the folder with the data, as for ``s4d train``.
+counted as samples; seconds are those of the processor. ``--data-dir`` names the folder with the
+data, as for ``s4d train``.
 """
 
 import argparse
