@@ -72,6 +72,7 @@ MODULES = {
         "timing",
         "ssm",
         "batch",
+        "frames",
         "activation",
         "fused",
         "norm",

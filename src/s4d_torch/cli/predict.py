@@ -184,6 +184,11 @@ def load_predictor(folder: str) -> Run:
     run = Run.load(folder)
     if run.signature.kind == "generation":
         raise CommandError(f"{folder} predicts the next symbol of a sequence; use 's4d generate'")
+    if run.signature.kind == "tracking":
+        raise CommandError(
+            f"{folder} answers at each sample of a sequence; use "
+            f"s4d_torch.load_run({folder!r}).predict(x, times=times)"
+        )
     return run
 
 

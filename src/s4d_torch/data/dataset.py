@@ -15,7 +15,7 @@ from s4d_torch.data.clock import FIRST, Clock
 
 Array = npt.NDArray[Any]
 LabelKind = Literal["classification", "regression"]
-Kind = Literal["classification", "regression", "generation"]
+Kind = Literal["classification", "regression", "generation", "tracking"]
 IGNORED = -100  # a target after the end of a sequence; torch's losses pass over it
 
 
@@ -92,6 +92,7 @@ class Sequences:
 class Split:
     """Sequences with a target each, (n,): a class, or a number; pairs have two ``inputs``.
 
+    To track something, there are some numbers for each sample, (n, length, outputs).
     ``index`` picks a part of the stored rows without copying them. To generate, each symbol is the
     target of those before it, and ``targets`` only describe the sequences. ``grouped`` are those
     in which sequences of a class or of a source stand together. ``cases`` (n,) are the names of
@@ -147,7 +148,8 @@ class Signature:
 
     A model reads ``(value - input_shift) * input_scale`` per feature, or tokens as they are, and
     predicts ``(target - target_shift) / target_scale`` for a regression. One that generates reads
-    the beginning, which is its last token, then symbols, and predicts each from those before.
+    the beginning, which is its last token, then symbols, and predicts each from those before. One
+    that tracks predicts numbers at each sample, from it and those before.
     """
 
     kind: Kind
@@ -174,6 +176,8 @@ class Signature:
     """name of what is predicted"""
     clock: Clock | None = None
     """in what the gaps between samples are measured, where models are told of them"""
+    frames: bool = False
+    """whether each sample is a square image, row by row"""
 
     @staticmethod
     def of_classes(
@@ -198,7 +202,8 @@ class Signature:
 class Batch:
     """inputs (batch, length, features), pairs (batch, 2, length, ...); lengths where ragged.
 
-    targets (batch,), or to generate (batch, length) with ``IGNORED`` after the ends. ``gaps``
+    targets (batch,), to generate (batch, length) with ``IGNORED`` after the ends, to track (batch,
+    length, outputs). ``gaps``
     (batch, length), where there is a clock, are what a model takes as ``rate``.
 
     Packed, inputs are one row (1, total, features), and ``offsets`` (batch + 1,) say where
@@ -282,8 +287,8 @@ class Dataset:
         return split.inputs[0].lengths(split.index[positions])
 
     def answers(self, split: Split, positions: Array) -> int:
-        """How many targets these sequences have: one each, or to generate one for each symbol."""
-        if self.signature.kind != "generation":
+        """How many targets these sequences have: one each, or one for each symbol or sample."""
+        if self.signature.kind not in ("generation", "tracking"):
             return len(positions)
         return int(self.sample_counts(split, positions).sum())
 

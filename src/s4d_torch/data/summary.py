@@ -109,7 +109,7 @@ def summarize(dataset: Dataset) -> DataSummary:
     }
     channels = _channels(list(read.values()), signature)
     warnings = [*_about_shared(shared), *_about_contradictions(read)]
-    if signature.kind != "generation":
+    if signature.kind not in ("generation", "tracking"):
         warnings += [*_about_targets(splits, signature), *_about_leaks(read, channels, signature)]
     warnings += _about_channels(channels)
     return DataSummary(
@@ -146,12 +146,13 @@ def _look_at(split: Split, signature: Signature) -> _Cases:
     digests = [b""] * len(split)
     for position, digest in case_digests(split):
         digests[position] = digest
-    channels = 0 if signature.tokens else signature.features
+    channels = 0 if signature.tokens else 1 if signature.frames else signature.features
     low, high = np.zeros((2, len(split), channels))
     missing = np.zeros((len(split), channels), dtype=np.int64)
     if channels:
         for i, row in enumerate(split.index):
             values = np.concatenate([tower[int(row)] for tower in split.inputs])
+            values = values.reshape(-1, 1) if signature.frames else values
             low[i], high[i] = np.fmin.reduce(values), np.fmax.reduce(values)
             if values.dtype.kind == "f":
                 missing[i] = unusable(values).sum(0)
@@ -187,6 +188,7 @@ def _channels(read: Sequence[_Cases], signature: Signature) -> list[ChannelSumma
         for name in ("low", "high", "missing")
     )
     names = signature.channels or tuple(str(i + 1) for i in range(low.shape[1]))
+    names = ("pixels",) if signature.frames else names
     return [
         ChannelSummary(
             name=names[i],

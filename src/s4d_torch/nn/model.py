@@ -23,6 +23,7 @@ from s4d_torch.nn.batch import (
     zero_ends,
 )
 from s4d_torch.nn.block import Block
+from s4d_torch.nn.frames import FrameEncoder
 from s4d_torch.nn.layer import Layer, embedding, linear
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.norm import NORMS
@@ -43,7 +44,11 @@ from s4d_torch.ssm.engine import ENGINES
 from s4d_torch.ssm.pieces import Pieces
 from s4d_torch.ssm.precision import double_dtype
 
-ENCODERS = ("linear", "embedding")
+ENCODERS: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
+    "embedding": embedding,
+    "frames": FrameEncoder,
+}
 POOLINGS = ("mean", "last", "none")
 NAMES: dict[str, Collection[str]] = {
     "encoder": ENCODERS,
@@ -60,11 +65,12 @@ NO_EFFECT = ("dropout", "tie_dropout", "drop_path", "engine", "check_finite")
 class SequenceModel(Pretrained):
     """Encoder -> ``n_layers`` residual blocks -> pooling -> decoder.
 
-    ``encoder`` is ``linear`` for u (batch, length, d_input), or ``embedding`` for integer tokens
-    (batch, length) below ``d_input``. ``pooling`` gives one output per sequence, the ``mean`` over
-    its valid part or the ``last`` position, (batch, d_output), or with ``none`` one per step,
-    (batch, length, d_output). ``towers=2`` reads pairs, (batch, 2, length, d_input), through the
-    same blocks and decodes ``[a, b, a - b, a b]``.
+    ``encoder`` is ``linear`` for u (batch, length, d_input), ``embedding`` for integer tokens
+    (batch, length) below ``d_input``, or ``frames`` where each sample is a square image of
+    ``d_input`` pixels, read by a small convolutional network. ``pooling`` gives one output per
+    sequence, the ``mean`` over its valid part or the ``last`` position, (batch, d_output), or with
+    ``none`` one per step, (batch, length, d_output). ``towers=2`` reads pairs, (batch, 2, length,
+    d_input), through the same blocks and decodes ``[a, b, a - b, a b]``.
 
     ``method`` is a :class:`Method` or a name of METHODS, such as "s4"; single choices can be given
     by name, as for a layer.
@@ -107,8 +113,7 @@ class SequenceModel(Pretrained):
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
         self.pooling, self.towers, self.check_finite = pooling, towers, check_finite
         factory: Any = {"generator": generator, "device": device, "dtype": dtype}
-        make = embedding if encoder == "embedding" else linear
-        self.encoder = make(d_input, d_model, **factory)
+        self.encoder: Any = ENCODERS[encoder](d_input, d_model, **factory)
         blocks = [self._block((i + 1) / n_layers, **factory) for i in range(n_layers)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = NORMS[norm if prenorm else "none"](d_model, device=device, dtype=dtype)
@@ -351,7 +356,8 @@ class SequenceModel(Pretrained):
         validate.carried("state.samples", samples, shape[:1], dtype, device)
 
     def _check_input(self, u: Tensor, step: bool) -> None:
-        dtype = self.encoder.weight.dtype if isinstance(self.encoder, nn.Linear) else None
+        tokens = isinstance(self.encoder, nn.Embedding)
+        dtype = None if tokens else self.encoder.weight.dtype
         check_input(u, self.towers, self.d_input, dtype, step=step)
         validate.same_device(u, self.encoder.weight)
 

@@ -216,7 +216,8 @@ class ModelPlan:
 def lacking(model: Model, form: Literal["compiled", "onnx", "c", "js"]) -> list[str]:
     """What of a model has no such form: ``["activation 'softsign'"]``, or nothing."""
     registries: list[Registry[Any]] = [ACTIVATIONS, MIXINGS, NORMS]
-    return [
+    images = ["encoder 'frames'"] if model.config["encoder"] == "frames" else []
+    return images + [
         f"{each.kind} {model.config[each.kind]!r}"
         for each in registries
         if getattr(each[model.config[each.kind]], form) is None
@@ -256,9 +257,10 @@ def _encoder(model: Model) -> AffinePlan | Tensor:
         _check("encoder.weight", table, (model.d_input, model.d_model))
         return table
     if not isinstance(encoder, nn.Linear):
+        kind = type(encoder).__name__
         raise TypeError(
-            f"encoder must be nn.Linear or nn.Embedding to be folded, got {encoder!r}; "
-            "a model whose parts were replaced runs by its own forward and step"
+            f"encoder must be nn.Linear or nn.Embedding to be folded, got {kind}; a model that "
+            "reads its samples otherwise runs by its own forward and step"
         )
     return _affine("encoder", encoder, (model.d_input, model.d_model))
 

@@ -31,6 +31,12 @@ def build_model(config: Config, signature: Signature) -> Pretrained:
                 "to generate, a model needs pooling 'none' and must not be bidirectional; "
                 f"got pooling {model.pooling!r}, bidirectional {bidirectional}"
             )
+    elif signature.kind == "tracking":
+        if architecture != "ssm" or model.pooling != "none":
+            raise ValueError(
+                "to answer at each sample, a model needs architecture 'ssm' and pooling 'none'; "
+                f"got {architecture!r} and {model.pooling!r}"
+            )
     elif model.pooling == "none":
         raise ValueError(
             "pooling 'none' gives an output per step, and this task has one answer per sequence; "
@@ -49,7 +55,7 @@ def build_model(config: Config, signature: Signature) -> Pretrained:
     frame = {
         "d_input": signature.features,
         "d_output": signature.outputs,
-        "encoder": "embedding" if signature.tokens else "linear",
+        "encoder": encoder_for(signature),
         "d_model": model.d_model,
         "n_layers": model.n_layers,
         "dropout": model.dropout,
@@ -60,6 +66,13 @@ def build_model(config: Config, signature: Signature) -> Pretrained:
     built = ARCHITECTURES[architecture](config, signature, frame)
     built.preprocessing = preprocessing(signature)
     return built
+
+
+def encoder_for(signature: Signature) -> str:
+    """What reads the samples of such data."""
+    if signature.frames:
+        return "frames"
+    return "embedding" if signature.tokens else "linear"
 
 
 def preprocessing(signature: Signature) -> dict[str, Any] | None:

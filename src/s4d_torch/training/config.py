@@ -37,6 +37,12 @@ LATER_OF_DATA = {
     "ucr": (*DROPPING, "times"),
     **dict.fromkeys(("fsdd", "sc35", "sc35-ar"), DROPPING),
 }
+USUAL_METRICS: dict[Kind, str] = {
+    "classification": "accuracy",
+    "regression": "rmse",
+    "generation": "bits",
+    "tracking": "mse",
+}
 FEWEST_EPOCHS = 20  # that epochs "auto" stands for, where the data is large
 
 
@@ -221,7 +227,7 @@ class Config:
             fitting = TASKS[self.task].metric if self.task in TASKS else None
             if fitting is not None and METRICS[fitting].kind == kind:
                 return fitting
-            return {"classification": "accuracy", "regression": "rmse", "generation": "bits"}[kind]
+            return USUAL_METRICS[kind]
         if METRICS[name].kind != kind:
             raise ValueError(f"metric {name!r} is for a {METRICS[name].kind}, this is a {kind}")
         return name

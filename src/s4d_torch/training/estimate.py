@@ -141,6 +141,7 @@ def _synthetic(config: Config) -> Dataset:
         signature = Signature("generation", levels + 1, levels, length, tokens=True)
         noise = random.integers(levels, size=(size, length))
     else:
+        kind = "regression" if kind == "tracking" else kind
         outputs = 10 if kind == "classification" else 1
         signature = Signature(kind, features=1, outputs=outputs, length=length)
         noise = random.standard_normal((size, length, 1), dtype=np.float32)

@@ -32,7 +32,7 @@ class Evaluation:
 def call(
     model: nn.Module, batch: Batch, *, precision: str = "float32", rate: float = 1.0
 ) -> Tensor:
-    """What a model makes of a batch: (batch, outputs), or (batch, length, outputs) to generate.
+    """What a model makes of a batch: (batch, outputs), or (batch, length, outputs) per step.
 
     In at least float32. ``rate`` multiplies the gaps between samples, where the batch has them.
     """
@@ -93,6 +93,9 @@ def loss_sum(
     """
     if signature.kind == "regression":
         return mse_loss(outputs[:, 0], targets.to(outputs.dtype), reduction="sum")
+    if signature.kind == "tracking":  # the mean of the numbers of a sample
+        total = mse_loss(outputs, targets.to(outputs.dtype), reduction="sum")
+        return total / signature.outputs
     if signature.kind == "generation":  # over all symbols, not those after the ends
         outputs, targets = outputs.flatten(0, 1), targets.flatten()
     each = None if weights is None else weights.to(outputs)
@@ -115,7 +118,8 @@ def predict(
 ) -> tuple[Tensor, Tensor]:
     """Outputs (n, outputs) and targets (n,) for all of a split, as the model sees both.
 
-    To generate: the surprise of each sequence in nats, (n,), and how many symbols it has, (n,).
+    To generate: the surprise of each sequence in nats, (n,), and how many symbols it has, (n,); to
+    track: both (n, length, outputs).
     Sequences are taken in the order of their lengths, so that little of a batch is padding;
     ``advance`` is told how many are done after each. To generate, sequences longer than ``piece``
     samples are read in pieces of so many, with the state carried on: memory does not grow then.
@@ -128,6 +132,11 @@ def predict(
     model.eval()
     outputs, targets = [], []
     lengths = split.lengths()
+    if lengths is not None and dataset.signature.kind == "tracking":
+        raise ValueError(
+            "answers at each sample come as one array, and these sequences differ in length; "
+            "predict those of one length at a time"
+        )
     order = np.arange(len(split)) if lengths is None else np.argsort(lengths, kind="stable")
     try:
         mine = processes.share(order)
@@ -216,7 +225,8 @@ def score(
     if signature.kind == "generation":
         loss = (outputs.sum() / targets.sum()).item()
     else:
-        loss = loss_sum(outputs.double(), targets, signature).item() / len(targets)
+        answers = targets.shape[:2].numel() if signature.kind == "tracking" else len(targets)
+        loss = loss_sum(outputs.double(), targets, signature).item() / answers
     if signature.kind == "regression":
         outputs, targets = (physical(x, signature) for x in (outputs[:, 0], targets))
     scores = {

@@ -101,6 +101,12 @@ def mae(predictions: Tensor, targets: Tensor) -> float:
     return (predictions.double() - targets.double()).abs().mean().item()
 
 
+@_metric("mse", "tracking", higher_is_better=False)
+def mse(predictions: Tensor, targets: Tensor) -> float:
+    """The mean squared error over all samples."""
+    return (predictions.double() - targets.double()).square().mean().item()
+
+
 @_metric("bits", "generation", higher_is_better=False)
 def bits(surprise: Tensor, symbols: Tensor) -> float:
     """Bits per symbol: the cross entropy in base 2, over all symbols of all sequences."""

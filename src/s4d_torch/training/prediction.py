@@ -61,8 +61,13 @@ class Predictor:
         sample_rate: float | None = None,
         times: Any = None,
     ) -> Array:
-        """The class of each sequence by its name, or a number in the target's unit, (n,)."""
+        """The class of each sequence by its name, or a number in the target's unit, (n,).
+
+        A run that tracks something gives its numbers at each sample, (n, length, outputs).
+        """
         outputs = self._outputs(x, rate, sample_rate, times)
+        if self.signature.kind == "tracking":
+            return outputs
         if self.signature.kind == "regression":
             return outputs[:, 0]
         names = np.array(self.classes or range(self.signature.outputs))
@@ -77,8 +82,8 @@ class Predictor:
         times: Any = None,
     ) -> Array:
         """The probability of each class, (n, classes), in the order of :attr:`classes`."""
-        if self.signature.kind == "regression":
-            raise ValueError("this run predicts a number and has no probabilities; use predict")
+        if self.signature.kind in ("regression", "tracking"):
+            raise ValueError("this run predicts numbers and has no probabilities; use predict")
         return self._outputs(x, rate, sample_rate, times)
 
     def transform(self, x: Any) -> Tensor | list[Tensor]:

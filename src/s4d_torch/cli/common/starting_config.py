@@ -52,8 +52,11 @@ def check_model(config: Config, default: Config) -> None:
     """Build one layer, so that a wrong setting is known before any data is fetched."""
     small = replace(config, model=replace(config.model, n_layers=min(1, config.model.n_layers)))
     signature = Signature("classification", features=1, outputs=2, length=16)
-    if METRICS[TASKS[config.task].metric].kind == "generation":
-        signature = replace(signature, kind="generation", tokens=True, features=3)
+    kind = METRICS[TASKS[config.task].metric].kind
+    if kind == "generation":
+        signature = replace(signature, kind=kind, tokens=True, features=3)
+    elif kind == "tracking":
+        signature = replace(signature, kind=kind)
     try:
         build_model(small, signature)
     except ValueError as error:

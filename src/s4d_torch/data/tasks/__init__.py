@@ -13,6 +13,7 @@ from s4d_torch.data.tasks.lra.retrieval import load_retrieval
 from s4d_torch.data.tasks.lra.text import load_text
 from s4d_torch.data.tasks.mnist import load_mnist, load_pmnist
 from s4d_torch.data.tasks.pathfinder import load_pathfinder, load_pathx
+from s4d_torch.data.tasks.pendulum import load_pendulum
 from s4d_torch.data.tasks.quantization import QUANTIZATIONS
 from s4d_torch.data.tasks.speech import load_speech
 from s4d_torch.data.tasks.spoken import load_spoken
@@ -25,8 +26,9 @@ from s4d_torch.data.tasks.symbols import (
 
 __all__ = ["load_bidmc", "load_cifar", "load_digits", "load_ett", "load_fsdd"]
 __all__ += ["load_digits_pixels", "load_fsdd_audio", "load_listops"]
-__all__ += ["load_mnist", "load_mnist_pixels", "load_pathfinder", "load_pathx", "load_pmnist"]
+__all__ += ["load_mnist", "load_mnist_pixels", "load_pathfinder", "load_pathx", "load_pendulum"]
 __all__ += [
+    "load_pmnist",
     "load_retrieval",
     "load_speech",
     "load_spoken",

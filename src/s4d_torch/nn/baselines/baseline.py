@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
 from s4d_torch.nn.batch import check_input, compare_pairs, in_one_batch, last, read_input, zero_ends
-from s4d_torch.nn.model import ENCODERS, SequenceModel
+from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.norm import SequenceBatchNorm
 from s4d_torch.nn.pretrained import Pretrained, configurable
 
@@ -40,7 +40,7 @@ class Baseline(Pretrained, ABC):
             validate.positive_integer(name, self.config[name])
         validate.fraction("dropout", self.config["dropout"])
         validate.parameter_dtype(arguments["dtype"])
-        for name, options in {"encoder": ENCODERS, "pooling": POOLINGS}.items():
+        for name, options in {"encoder": ("linear", "embedding"), "pooling": POOLINGS}.items():
             validate.one_of(name, self.config.get(name, options[0]), options)
         if self.config["towers"] > 2:
             raise ValueError(f"towers must be 1 or 2, got {self.config['towers']}")

@@ -92,6 +92,7 @@ def describe_signature(signature: Signature) -> str:
         "classification": f"{signature.outputs} classes",
         "regression": "a number",
         "generation": f"{signature.outputs} symbols to choose the next from",
+        "tracking": f"{plural(signature.outputs, 'number')} at each of them",
     }
     return f"{plural(signature.length, unit)}{what}{rate}{pairs}, {aims[signature.kind]}"
 
