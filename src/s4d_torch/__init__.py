@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         S4DForecaster,
         S4DRegressor,
     )
-    from s4d_torch.training import Run, load_run
+    from s4d_torch.training import Run, load, load_run
 
 # what is imported when it is first asked for
 _LATER = {
@@ -71,6 +71,7 @@ _LATER = {
     "export_model": "s4d_torch.deploy",
     "from_official": "s4d_torch.deploy",
     "from_official_model": "s4d_torch.deploy",
+    "load": "s4d_torch.training",
     "load_run": "s4d_torch.training",
     "parameter_groups": "s4d_torch.nn",
 }
@@ -91,5 +92,5 @@ __all__ = [
     "ModelState", "OutputOnly", "Run", "S4DClassifier", "S4DFeatureClassifier",
     "S4DFeatureRegressor", "S4DFeatures", "S4DForecaster", "S4DRegressor", "SequenceModel",
     "Stream", "Streams", "__version__", "export_model", "from_official", "from_official_model",
-    "load_run", "parameter_groups",
+    "load", "load_run", "parameter_groups",
 ]  # fmt: skip

@@ -68,6 +68,11 @@ def test_one_object_has_all_there_is_to_know(run: Run, folder: Path) -> None:
     assert run.units == {**UNITS, "target_shift": 0.0, "target_scale": 1.0}
 
 
+def test_its_model_is_in_evaluation(run: Run, folder: Path) -> None:
+    assert not run.model.training  # else a batch norm would answer by the batch it is asked in
+    assert not load_run(folder).model.training
+
+
 def test_raw_data_is_answered_as_in_the_test(run: Run) -> None:
     labels = run.predict(X[50:])
     right = labels == np.where(SLOPE[50:] > 0, "up", "down")

@@ -14,7 +14,18 @@ from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_proc
 
 # s4d NAME is the class Name of the module of that name; a command is imported when it is called.
 COMMANDS = (
-    *("train", "evaluate", "predict", "forecast", "stream", "generate", "info", "tasks", "runs"),
+    *(
+        "train",
+        "evaluate",
+        "predict",
+        "forecast",
+        "stream",
+        "generate",
+        "info",
+        "tasks",
+        "runs",
+        "models",
+    ),
     *("compare", "explore", "paper", "convert", "export", "bench", "demo", "figure", "methods"),
 )
 

@@ -24,6 +24,7 @@ from s4d_torch.training.evaluation import score
 from s4d_torch.training.reports.describe import plural
 from s4d_torch.training.reports.intervals import show_interval
 from s4d_torch.training.run import changed_data
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import RunFolder
 
 MOST_CLASSES = 12  # of which a table shows what was taken for what
@@ -38,7 +39,7 @@ class Evaluate:
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made"""
+    """the folder that 's4d train' made, or a name that 's4d models' lists"""
     task: Annotated[str, shown("TASK", "that of the run")] = ""
     """another task or a path to other data, with the same features and classes"""
     split: Literal["train", "validation", "test", "all"] = "test"
@@ -63,12 +64,13 @@ class Evaluate:
         folder, others = take_positional(arguments, Evaluate)
         if folder is None:
             return tyro.cli(Evaluate, prog="s4d evaluate", args=list(others))
-        config = RunFolder(folder).config()
+        where = RunFolder(packaged.find(folder))
+        config = where.config()
         other = value_of("--task", others)
         if other and other != config.task:  # its own task goes with the options of the run
             task, data = options.task_and_options(other)
             if task.name == config.task:
-                data = _read_alike(data, RunFolder(folder))
+                data = _read_alike(data, where)
             training = replace(config.training, train_size=None, eval_size=None)
             config = replace(config, task=task.name, data=data, training=training)
         command, parts = parse(Evaluate, folder, others, {"data": config.data})

@@ -25,6 +25,7 @@ from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import standardized_data
 from s4d_torch.training import Run
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import CONFIG as RUN_CONFIG
 
 
@@ -38,7 +39,7 @@ class Export:
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made, or one of save_pretrained"""
+    """the folder that 's4d train' made, one of save_pretrained, or a name of 's4d models'"""
     to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2,c,web}")] = "onnx"
     """ONNX, an archive of torch.export, C99, or a page for a browser"""
     out: Annotated[Path | None, shown("FOLDER", "export-onnx within RUN")] = None
@@ -72,7 +73,7 @@ class Export:
         target = f"export-{self.to}-{quantize}" if quantize else f"export-{self.to}"
         done = export_model(
             model,
-            self.out.expanduser() if self.out else Path(self.run_folder) / target,
+            self._out(target),
             to=self.to,
             quantize=quantize,
             rate=self.rate,
@@ -89,9 +90,16 @@ class Export:
         for line in [*summary(done), *([why] if why else [])]:
             say(console, line)
 
+    def _out(self, target: str) -> Path:
+        if self.out:
+            return self.out.expanduser()
+        if packaged.is_packaged(self.run_folder):
+            return Path(f"{packaged.find(self.run_folder).name}-{target}")
+        return Path(self.run_folder) / target
+
     def _source(self) -> tuple[SequenceModel, dict[str, Any], Dataset | None, str]:
         """The model, what is known of its data, and why there is none to measure with."""
-        folder = Path(self.run_folder)
+        folder = packaged.find(self.run_folder)
         if (folder / RUN_CONFIG).is_file():
             run, dataset, why = Run.load(folder), None, ""
             if self.quantize != "none":

@@ -30,7 +30,7 @@ class Generate:
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made"""
+    """the folder that 's4d train' made, or a name that 's4d models' lists"""
     out: Annotated[Path | None, shown("FILE", "printed")] = None
     """where to write: .wav, .png, .npy or .txt"""
     n: Annotated[int | None, shown("INT", "up to the length in training")] = None

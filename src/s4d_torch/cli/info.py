@@ -26,6 +26,7 @@ from s4d_torch.training.reports.describe import (
     plural,
 )
 from s4d_torch.training.reports.intervals import show_score
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.reading import read_json
 from s4d_torch.training.saved.run_folder import CONFIG, ENVIRONMENT
 
@@ -46,7 +47,8 @@ class Info:
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made; or data: a task, or a path to your own"""
+    """the folder that 's4d train' made, or a name of 's4d models'; or data: a task, or a path to
+    your own"""
     plot: Annotated[Path | None, shown("FILE", "no picture")] = None
     """draw timescales and frequencies into a .png, .svg or .pdf file"""
     json: Switch = False
@@ -61,7 +63,7 @@ class Info:
         subject, others = take_positional(arguments, Info)
         if subject is None:
             return tyro.cli(Info, prog="s4d info", args=list(others))
-        path = Path(subject)
+        path = packaged.find(subject)
         if (path / CONFIG).exists() or not (subject in TASKS or path.exists()):
             return parse(Info, subject, others, {})[0]
         task, data = options.task_and_options(subject)

@@ -67,7 +67,7 @@ class Predict:
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made"""
+    """the folder that 's4d train' made, or a name that 's4d models' lists"""
     files: Annotated[
         tuple[Path, ...],
         tyro.conf.Positional,

@@ -42,7 +42,8 @@ class Stream:
     """
 
     run_folder: RunPath
-    """the folder that 's4d train' made, of a model that is not bidirectional"""
+    """the folder that 's4d train' made, of a model that is not bidirectional, or a name that
+    's4d models' lists"""
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")] = "-"
     """a sound file (.wav, .flac, .ogg, .mp3), or - for standard input"""
     format: Format = "numbers"

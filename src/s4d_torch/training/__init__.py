@@ -18,11 +18,11 @@ from s4d_torch.training.distributed import LostProcessError
 from s4d_torch.training.divergence import DivergenceError
 from s4d_torch.training.metrics import METRICS, Metric
 from s4d_torch.training.reports.reporter import Progress, Reporter
-from s4d_torch.training.run import Run, load_run, train, train_on
+from s4d_torch.training.run import Run, load, load_run, train, train_on
 from s4d_torch.training.schedule import SCHEDULES
 
 __all__ = [
     "ARCHITECTURES", "Config", "DivergenceError", "Interrupted", "LostProcessError", "METRICS",
     "Metric", "ModelConfig", "OptimizerConfig", "Progress", "Reporter", "Run", "SCHEDULES",
-    "TrainingConfig", "default_config", "load_run", "train", "train_on",
+    "TrainingConfig", "default_config", "load", "load_run", "train", "train_on",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 from s4d_torch.data.dataset import Dataset, Signature
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config, differences
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.checkpoint import newest_step
 from s4d_torch.training.saved.run_folder import RunFolder
 
@@ -37,7 +38,7 @@ def in_known_units(dataset: Dataset, config: Config, folder: RunFolder | None) -
     """The data as a run reads it: one that fine-tunes, in the units of the run it begins with."""
     if config.training.init_from is None:
         return dataset
-    source = RunFolder(config.training.init_from)
+    source = RunFolder(packaged.find(config.training.init_from))
     known = folder if folder is not None and _has_begun(folder) else source
     return replace(dataset, signature=in_units_of(known.signature(), dataset.signature))
 
@@ -51,7 +52,7 @@ def begin(
     """
     if config.training.init_from is None or (folder is not None and _has_begun(folder)):
         return []  # there is nothing to load, or the checkpoint has it
-    source = RunFolder(config.training.init_from)
+    source = RunFolder(packaged.find(config.training.init_from))
     old, best = source.signature(), source.best_model()
     if best is None:
         raise FileNotFoundError(f"{source.path} has no weights yet: no epoch of it is done")

@@ -37,6 +37,7 @@ from s4d_torch.training.prediction import predict_sequences as predict_sequences
 from s4d_torch.training.reports.advice import advice
 from s4d_torch.training.reports.describe import count_parameters, data_name, own_data
 from s4d_torch.training.reports.reporter import Reporter
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import CONFIG, RunFolder
 from s4d_torch.training.saved.store import FolderStore, MemoryStore
 
@@ -50,8 +51,9 @@ NOT_COMPARED = (
 class Run(Predictor):
     """A trained model: the best weights, the data they were made for, and the scores.
 
-    ``rows`` has the scores of each epoch, ``summary`` those of the test. :meth:`predict`,
-    :meth:`predict_proba` and :meth:`transform` read raw data, see :class:`Predictor`.
+    The model is in evaluation. ``rows`` has the scores of each epoch, ``summary`` those of the
+    test. :meth:`predict`, :meth:`predict_proba` and :meth:`transform` read raw data, see
+    :class:`Predictor`.
     """
 
     rows: list[dict[str, Any]]
@@ -60,8 +62,11 @@ class Run(Predictor):
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> "Run":
-        """A run that was trained before; it need not be finished, only have had a first epoch."""
-        where = RunFolder(folder)
+        """A run that was trained before; it need not be finished, only have had a first epoch.
+
+        Or, by its name, a model that comes with the package.
+        """
+        where = RunFolder(packaged.find(folder))
         config, signature = where.config(), where.signature()
         model = where.best_model()
         if model is None:
@@ -69,7 +74,7 @@ class Run(Predictor):
                 f"{folder} has no weights yet: no epoch is done; run its training command again"
             )
         rows = [dict(row) for row in where.rows()]
-        return Run(config, signature, model, rows, where.summary() or {}, where.path)
+        return Run(config, signature, model.eval(), rows, where.summary() or {}, where.path)
 
     def dataset(self, data: DataFolder | None = None, **options: Any) -> Dataset:
         """The data of the run's task, with some of its options changed."""
@@ -118,6 +123,17 @@ def changed_data(changed: Sequence[str]) -> str:
         f"the data is not what the run was trained on: {'; '.join(changed)}. Splits are drawn anew "
         "from other data, so cases that are tested may be cases the run has learned from"
     )
+
+
+def load(name: str) -> Run:
+    """A model that comes with the package, by its name: no training, no download.
+
+    ``s4d models`` lists them. It is used as a run is, on raw data::
+
+        words = s4d_torch.load("words")
+        words.predict(clip, sample_rate=16000)
+    """
+    return Run.load(packaged.folder_of(name))
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:
@@ -324,7 +340,7 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
     reporter.end(summary)
     if said := advice(store.rows, where):
         reporter.message(said)
-    return Run(config, trainer.dataset.signature, best, store.rows, summary, where)
+    return Run(config, trainer.dataset.signature, best.eval(), store.rows, summary, where)
 
 
 def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> Path:

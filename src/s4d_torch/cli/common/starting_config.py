@@ -12,6 +12,7 @@ from s4d_torch.training import METRICS, Config, default_config
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.reports.describe import own_data
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import CONFIG, RunFolder
 
 INIT_FROM = "--training.init-from"
@@ -31,7 +32,7 @@ def of_task(name: str, arguments: Sequence[str]) -> Config:
     if source is not None:
         if base is not None:
             raise UsageError("--base and --init-from: the method is that of the run; leave one out")
-        old = RunFolder(Path(source).expanduser()).config()
+        old = RunFolder(packaged.find(Path(source).expanduser())).config()
         return replace(config, model=old.model, method=old.method)
     start, usual = METHODS.get(base or "", METHODS["s4d"]), config.method
     start = start.with_steps(usual.dt_min, usual.dt_max)

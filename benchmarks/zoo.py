@@ -1,0 +1,217 @@
+"""Train the models that come with the package, and put them into it with their cards.
+
+    python benchmarks/zoo.py --data-dir DATA --work runs/zoo [--only words mnist]
+
+A training that was broken off goes on. One that is done is only packed: the best weights, the
+settings, the scores and the stored answers go to ``src/s4d_torch/models/NAME``.
+"""
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from s4d_torch.nn.pretrained import WEIGHTS
+from s4d_torch.training import METRICS, Run
+from s4d_torch.training.saved import packaged
+from s4d_torch.training.saved.packaged import Card
+
+KEPT = ("run.json", "signature.json", "summary.json")
+SAMPLES = 20_000  # that are pushed to take the time of one
+LIMIT = 3_000_000  # bytes of all models
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained, and what is to be said about it."""
+
+    train: str
+    title: str
+    reads: str
+    answers: str
+    data: str
+    licence: str
+    split: str
+    not_for: str
+    use: str
+
+
+RECIPES = {
+    "words": Recipe(
+        train="sc35 --causal --preset small --data.sample-rate 8000 --model.n-layers 4 "
+        "--model.d-model 48 --model.d-state 32 --model.norm batch --model.mixing linear "
+        "--model.dropout 0.05 --training.rate-jitter 0.2 --epochs 20 --batch-size 16 --lr 0.01",
+        title="which of nine words is spoken, while it is spoken",
+        reads="sound at 8 kHz, one channel; files at other rates by its timescales or resampled",
+        answers="one of nine words: all that the copy of the data at hand has",
+        data="Speech Commands 0.02 (Warden 2018): 1,800 clips to learn from, 180 to test",
+        licence="CC BY 4.0",
+        split="by speaker: those of the test are not among those learned from",
+        not_for="words or languages it has not heard (it has no class for 'none of them'), "
+        "security, or anything that must not be misheard",
+        use="s4d stream words clip.wav",
+    ),
+    "mnist": Recipe(
+        train="mnist --causal --preset small --model.n-layers 2 --model.d-model 48 "
+        "--model.d-state 32 --model.norm batch --epochs 2 --lr 0.01",
+        title="a handwritten digit, read pixel by pixel",
+        reads="784 grey pixels (0 to 255), row by row, of a digit in the middle of 28x28",
+        answers="one of ten digits",
+        data="MNIST (LeCun et al. 1998): 54,000 images to learn from, 10,000 to test",
+        licence="no formal licence",
+        split="the official test set; writers of the two sets differ",
+        not_for="digits of other sizes, places or pens than those of MNIST, cheques, post",
+        use="s4d info mnist",
+    ),
+    "heart-rate": Recipe(
+        train="bidmc-hr --data.split patient --causal --preset small --model.n-layers 2 "
+        "--model.d-model 32 --model.d-state 32 --epochs 6",
+        title="the heart rate from pulse oximetry and ECG",
+        reads="two channels at 125 Hz: the photoplethysmogram and lead II of the ECG",
+        answers="beats per minute, the mean of the last 32 seconds",
+        data="BIDMC (Pimentel et al. 2016; Goldberger et al. 2000): 53 patients in intensive care",
+        licence="Open Data Commons Attribution 1.0",
+        split="by patient: those of the test are not among those learned from",
+        not_for="diagnosis, alarms, or any care of patients; other devices, leads or ages",
+        use="s4d info heart-rate",
+    ),
+    "grey-images": Recipe(
+        train="image --causal --preset small --model.n-layers 3 --model.d-model 48 "
+        "--model.d-state 32 --epochs 5",
+        title="what a small grey photograph shows, read pixel by pixel",
+        reads="1,024 grey pixels (0 to 255), row by row, of 32x32",
+        answers="one of the ten classes of CIFAR-10",
+        data="CIFAR-10 in grey (Krizhevsky 2009): 45,000 images to learn from, 10,000 to test",
+        licence="no formal licence",
+        split="the official test set",
+        not_for="photographs: models that see in two dimensions do this far better",
+        use="s4d info grey-images",
+    ),
+}
+
+
+def main() -> None:
+    given = _arguments()
+    for name in given.only or RECIPES:
+        folder = given.work / name
+        command = f"s4d train {RECIPES[name].train} --out {name}"
+        if not (folder / "summary.json").exists():
+            data = ["--data-dir", str(given.data_dir)] if given.data_dir else []
+            options = [*shlex.split(RECIPES[name].train), "--out", str(folder), *data]
+            subprocess.run([sys.executable, "-m", "s4d_torch", "train", *options], check=True)
+        pack(name, folder, command)
+    total = sum(path.stat().st_size for path in packaged.FOLDER.rglob("*") if path.is_file())
+    print(f"{total / 1e6:.2f} MB in {packaged.FOLDER.name}")
+    if total > LIMIT:
+        raise SystemExit(f"more than {LIMIT / 1e6:g} MB: train smaller ones")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", choices=RECIPES, help="these models, not all")
+    parser.add_argument("--work", type=Path, default=Path("runs/zoo"), help="where they train")
+    parser.add_argument("--data-dir", type=Path, help="where the data is, or is downloaded to")
+    return parser.parse_args()
+
+
+def pack(name: str, source: Path, command: str) -> None:
+    """Put the run in ``source`` into the package."""
+    target, recipe = packaged.FOLDER / name, RECIPES[name]
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source / "best", target / "best", ignore=shutil.ignore_patterns("*.lock"))
+    for file in KEPT:
+        shutil.copy(source / file, target / file)
+    run, environment = Run.load(target), json.loads((source / "environment.json").read_text())
+    if not environment["commit"] or "dirty" in environment["commit"]:
+        raise SystemExit(f"{source} was trained by changed code; commit, and train it again")
+    summary = run.summary
+    metric = summary["metric"]
+    first = {metric: summary["test"][metric]}
+    card = Card(
+        name=name,
+        command=command,
+        commit=environment["commit"],
+        scores=first | summary["test"],
+        intervals=summary["test_intervals"],
+        cases=summary["test_cases"],
+        parameters=summary["parameters"],
+        bytes=(target / "best" / WEIGHTS).stat().st_size,
+        microseconds=microseconds(run),
+        **{key: value for key, value in vars(recipe).items() if key != "train"},
+    )
+    _write(target / packaged.CARD, card.to_json())
+    _write(target / packaged.ANSWERS, answers(run))
+    (target / packaged.PAGE).write_text("\n".join(page(card)) + "\n", encoding="utf-8")
+    print(
+        f"{name}: {_shown(card)}, {card.bytes / 1000:.0f} kB, {card.microseconds:.2g} us a sample"
+    )
+
+
+def answers(run: Run) -> list[Any]:
+    """What the model says to the probe: outputs of its whole sequences."""
+    u = run.signature.read(packaged.probe(run.signature))
+    with torch.no_grad():
+        y, _ = run.model(u)
+    outputs = y if y.ndim == 2 else y[:, -1]
+    return [[float(f"{number:.7g}") for number in row] for row in outputs.tolist()]
+
+
+def microseconds(run: Run) -> float:
+    """Of one sample through the compiled step, the best of five, on one thread."""
+    torch.set_num_threads(1)
+    model: Any = run.model
+    step = model.compile_step()
+    tokens = run.signature.tokens
+    shape = (1, SAMPLES) if tokens else (1, SAMPLES, run.signature.features)
+    u = torch.zeros(shape, dtype=torch.int64 if tokens else torch.float32)
+    step.push_many(u[:, :100])
+    best = min(_seconds(step, u) for _ in range(5))
+    return float(f"{1e6 * best / SAMPLES:.3g}")
+
+
+def _seconds(step: Any, u: torch.Tensor) -> float:
+    began = time.perf_counter()
+    step.push_many(u)
+    return time.perf_counter() - began
+
+
+def page(card: Card) -> Iterator[str]:
+    """The card to read."""
+    yield f"# {card.name}: {card.title}\n"
+    yield f"    {card.use}\n"
+    yield f"- **reads** {card.reads}"
+    yield f"- **answers** {card.answers}"
+    yield f"- **learned from** {card.data}"
+    yield f"- **licence of the data** {card.licence}"
+    yield f"- **test** {_shown(card)}, {card.cases:,} cases; {card.split}"
+    yield (
+        f"- **size** {card.parameters:,} parameters, {card.bytes / 1000:,.0f} kB; "
+        f"{card.microseconds:.2g} us for a sample on one core"
+    )
+    yield f"- **not for** {card.not_for}\n"
+    yield f"Trained by `{card.command}` at commit {card.commit[:10]}."
+
+
+def _shown(card: Card) -> str:
+    metric, score = next(iter(card.scores.items()))
+    show = METRICS[metric].show
+    ends = card.intervals.get(metric)
+    between = f" (95 % of such tests between {show(ends[0])} and {show(ends[1])})" if ends else ""
+    return f"{metric} {show(score)}{between}"
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
