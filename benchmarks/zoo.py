@@ -3,7 +3,8 @@
     python benchmarks/zoo.py --data-dir DATA --work runs/zoo [--only words mnist]
 
 A training that was broken off goes on. One that is done is only packed: the best weights, the
-settings, the scores and the stored answers go to ``src/s4d_torch/models/NAME``.
+settings, the scores and the stored answers go to ``src/s4d_torch/models/NAME``, and a row into
+docs/models.md.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from s4d_torch.training.saved.packaged import Card
 
 KEPT = ("run.json", "signature.json", "summary.json")
 SAMPLES = 20_000  # that are pushed to take the time of one
+BEGIN, END = "<!-- all models -->", "<!-- made by benchmarks/zoo.py -->"
 LIMIT = 3_000_000  # bytes of all models
 
 
@@ -111,6 +113,7 @@ def main() -> None:
         pack(name, folder, command)
     total = sum(path.stat().st_size for path in packaged.FOLDER.rglob("*") if path.is_file())
     print(f"{total / 1e6:.2f} MB in {packaged.FOLDER.name}")
+    fill(Path(__file__).parents[1] / "docs" / "models.md")
     if total > LIMIT:
         raise SystemExit(f"more than {LIMIT / 1e6:g} MB: train smaller ones")
 
@@ -199,6 +202,18 @@ def page(card: Card) -> Iterator[str]:
     )
     yield f"- **not for** {card.not_for}\n"
     yield f"Trained by `{card.command}` at commit {card.commit[:10]}."
+
+
+def fill(path: Path) -> None:
+    """Put the table of all models into a page of the docs, between its two marks."""
+    text = path.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    rows = ["| model | what it does | test | size | a sample |", "| --- | --- | --- | --- | --- |"]
+    for card in packaged.cards():
+        size, time_taken = f"{card.bytes / 1000:,.0f} kB", f"{card.microseconds:.2g} us"
+        rows.append(f"| `{card.name}` | {card.title} | {_shown(card)} | {size} | {time_taken} |")
+    path.write_text("\n".join([f"{before}{BEGIN}", *rows, f"{END}{after}"]), encoding="utf-8")
 
 
 def _shown(card: Card) -> str:
