@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import torch
 
 from s4d_torch.cli import main
-from s4d_torch.data.dataset import Array
+from s4d_torch.data.dataset import Array, Dataset, Sequences, Split
 from s4d_torch.deploy import Stream
 from s4d_torch.training import Run
+from s4d_torch.training.evaluation import call
 
 SMALL = (
     *("--model.d-model", "8", "--model.d-state", "4", "--model.n-layers", "1"),
@@ -92,6 +94,23 @@ def test_the_model_is_given_the_gaps(heart: Path) -> None:
         np.testing.assert_allclose(found, y.detach().softmax(-1).numpy(), atol=1e-5)
     assert run.predict(values, times=times) == ["slow"]
     assert run.predict(values, times=times / 3) == ["fast"]
+
+
+def test_packed_rows_are_answered_as_padded_ones(heart: Path) -> None:
+    run, random = Run.load(heart), np.random.default_rng(3)
+    pairs = [case(random, slow=bool(i % 2)) for i in range(4)]
+    cut = [(times[: 6 + i], values[: 6 + i, None]) for i, (times, values) in enumerate(pairs)]
+    times, values = (Sequences.of([pair[k] for pair in cut]) for k in (0, 1))
+    split = replace(Split.whole(values, np.zeros(4)), times=times)
+    data = Dataset(split, split, split, run.signature)
+    model = run.model.eval()
+    with torch.no_grad():
+        padded, packed = (
+            call(model, each(split, np.arange(4))) for each in (data.batch, data.packed)
+        )
+        even = call(model, replace(data.batch(split, np.arange(4)), gaps=None))
+    torch.testing.assert_close(packed, padded)
+    assert (even - padded).abs().max() > 0.1
 
 
 def test_times_are_asked_for_and_checked(heart: Path) -> None:

@@ -107,15 +107,15 @@ def test_a_batch_has_the_gaps_of_ragged_sequences() -> None:
         data.batch(replace(split, times=None), np.arange(1))
 
 
-@pytest.mark.skipif(not hasattr(Dataset, "packed"), reason="sequences are not packed yet")
 def test_a_packed_row_has_the_gaps_of_its_sequences() -> None:
     """Without them a model would take the samples as evenly spaced, and nobody would know."""
     values = Sequences.of([np.zeros((n, 1), np.float32) for n in (3, 2)])
     times = Sequences.of([np.array([0.0, 1, 4]), np.array([2.0, 8])])
     split = replace(Split.whole(values, np.arange(2)), times=times)
     data = Dataset(split, split, split, Signature("regression", 1, 1, 3, clock=Clock(2.0)))
-    row = data.packed(split, np.arange(2))  # type: ignore[attr-defined,unused-ignore]
-    assert row.gaps.tolist() == [[1, 0.5, 1.5, 1, 3]]
+    gaps = data.packed(split, np.arange(2)).gaps
+    assert gaps is not None
+    assert gaps.tolist() == [[1, 0.5, 1.5, 1, 3]]
 
 
 def test_a_signature_with_a_clock_goes_through_json() -> None:
