@@ -1,16 +1,21 @@
-"""Exports run by ONNX Runtime in JavaScript: native in Node, and WebAssembly as in a browser."""
+"""Exports run by ONNX Runtime in JavaScript: native in Node, and WebAssembly in a browser too."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
+from browser import CHROMIUM, needs_browser
 from s4d_torch import SequenceModel
 from s4d_torch.deploy import export_model
 from s4d_torch.deploy.export.exporter import Exported
@@ -115,3 +120,35 @@ def test_steps_answer_as_in_torch(runtime: str, tmp_path: Path) -> None:
     (answer,) = run_in_node(runtime, done.step, {"u": u, **state})
     wanted, _ = model.step(u, model.initial_state(3))
     torch.testing.assert_close(answer["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+@needs_browser
+@torch.no_grad()
+def test_the_page_of_the_docs(tmp_path: Path) -> None:
+    packages = Path(PACKAGES) / "node_modules"
+    if not (packages / "onnxruntime-web").is_dir():
+        pytest.skip("needs the npm package onnxruntime-web; see S4D_TEST_NODE_MODULES above")
+    docs = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    (page,) = re.findall(r"^```html\n(.*?)^```$", docs, re.DOTALL | re.MULTILINE)
+    model = SequenceModel(1, 3, 8, 2, d_state=8, generator=Generator().manual_seed(0)).eval()
+    export_model(model, tmp_path / "gestures")
+    (tmp_path / "node_modules").symlink_to(packages)
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/page.html"
+        options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000")
+        command = [str(CHROMIUM), *options, "--dump-dom", address]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+        server.shutdown()
+    found = re.search(r'<pre id="answers">([^<]+)</pre>', shown)
+    assert found, shown
+    u = torch.sin(torch.arange(100) / 5)[None, :, None]
+    answers = torch.tensor([float(word) for word in found[1].split()])
+    torch.testing.assert_close(answers, model(u)[0][0], rtol=0, atol=2e-5)
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
