@@ -131,6 +131,28 @@ return { ...answers, refused: message.textContent };
 
 
 @needs_browser
+def test_a_long_sound_is_read_as_a_whole(tmp_path: Path) -> None:
+    given = job(signature=SOUND)
+    script = """
+    const noise = Float32Array.from({ length: 240000 }, (_, t) => 0.3 * Math.sin(t * t % 1000));
+    await started.view.play(noise, "noise");
+    const [sample, ...y] = started.view.answers, { history, read } = started.view;
+    return { sample, y, count: read.length, u: read.slice(0, 100), rows: history.rows.length,
+      first: history.times[0], last: history.times.at(-1) };
+    """
+    seen = browse(tmp_path, web_page(given, "words"), script)
+    assert seen["sample"] == seen["count"] == 240000
+    assert 2900 < seen["rows"] <= 3001
+    assert seen["first"] < 0.05
+    assert seen["last"] == 30.0
+    t = torch.arange(240000, dtype=torch.float64)
+    wave = (0.3 * torch.sin(t * t % 1000)).float()
+    u = (wave.double() * 32768 * 1e-3).float()[:, None]
+    torch.testing.assert_close(torch.tensor(seen["u"])[:, None], u[:100], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch.tensor(seen["y"]), answer(given, u), rtol=0, atol=1e-4)
+
+
+@needs_browser
 @pytest.mark.parametrize("fixed", [False, True])
 def test_a_sound_file_is_read(fixed: bool, tmp_path: Path) -> None:
     task = replace(TASKS["fsdd"], fixed_length=fixed)
@@ -323,11 +345,17 @@ def test_words_are_cut_out_of_a_stream() -> None:
     }});
     for (let at = 0; at < sound.length; at += 341) gate.push(sound.subarray(at, at + 341));
     gate.close();
-    console.log(JSON.stringify(found));
+    const hum = Float32Array.from({{ length: 10 * {RATE} }}, (_, t) =>
+      t < {RATE} ? 0 : Math.sin(t));
+    const words = found.splice(0);
+    gate.push(hum);
+    console.log(JSON.stringify([words, found]));
     """
-    found = run_scripts(program, "sound")
+    found, hum = run_scripts(program, "sound")
     assert len(found) == 2
     assert all(0.28 * RATE < samples < 0.45 * RATE for samples in found)
+    assert len(hum) == 1  # what goes on and on is the noise that words have to rise above
+    assert 4.9 * RATE < hum[0] < 5.2 * RATE
 
 
 def test_drawings_get_the_place_of_the_training_images() -> None:

@@ -2,7 +2,7 @@
 // A strip chart: lines over time on a canvas, with the loudness of a sound below them.
 
 const MOST_LINES = 6;
-const LOUDNESS_EVERY = 0.01;  // seconds
+const WIDEST = 24;  // pixels of a loudness, where the next one is far
 
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const lineColour = (i) => styleOf(`--line-${i % MOST_LINES}`);
@@ -186,10 +186,13 @@ class Strip {
   drawLoudness(pen, x, base, height) {
     pen.fillStyle = styleOf("--faint");
     pen.globalAlpha = 0.5;
-    for (const [time, level] of this.history.loudness) {
+    const { loudness } = this.history;
+    for (let t = 0; t < loudness.length; t++) {
+      const [time, level] = loudness[t];
       if (time < this.from || time > this.to) continue;
+      const end = loudness[t + 1]?.[0] ?? this.to;
       const tall = Math.max(0.5, height * Math.min(1, level));
-      pen.fillRect(x(time), base - height / 2 - tall / 2, x(time + LOUDNESS_EVERY) - x(time), tall);
+      pen.fillRect(x(time), base - height / 2 - tall / 2, Math.min(x(end) - x(time), WIDEST), tall);
     }
     pen.globalAlpha = 1;
   }

@@ -117,9 +117,11 @@ const loudnessOf = (block) => Math.sqrt(block.reduce((sum, x) => sum + x * x, 0)
 
 // Cuts a stream into words: `onWord("begin" | "samples" | "end", samples)`. A word begins when
 // the sound is well above the noise before, and ends before a pause, which is no part of it.
+// After `most` seconds it is no word but noise.
 class Gate {
-  constructor(rate, onWord) {
-    Object.assign(this, { rate, onWord, noise: 0.01, open: false, loud: 0, quiet: 0 });
+  constructor(rate, onWord, most = 5) {
+    Object.assign(this, { rate, onWord, most, noise: 0.01, open: false, loud: 0, quiet: 0 });
+    this.length = 0;  // blocks of this word
     this.block = Math.max(1, Math.round(rate / 100));
     this.rest = new Float32Array(0);
     this.before = [];  // blocks just before a word, of which its beginning is a part
@@ -140,6 +142,7 @@ class Gate {
     const heard = level > (this.open ? 1.6 : 3) * this.noise + (this.open ? 0.002 : 0.005);
     this.loud = heard ? this.loud + 1 : 0;
     this.quiet = heard ? 0 : this.quiet + 1;
+    this.length = this.open ? this.length + 1 : 0;
     if (!this.open) {
       // falls at once, rises slowly: a word must not become the noise it is compared with
       this.noise += (level < this.noise ? 0.3 : 0.01) * (level - this.noise);
@@ -155,6 +158,9 @@ class Gate {
     } else {
       for (const each of [...this.held, block]) this.onWord("samples", each);
       this.held = [];
+      if (this.length < 100 * this.most) return;
+      this.noise = level;
+      this.close();
     }
   }
 

@@ -3,6 +3,7 @@
 
 const WINDOW = 6;  // seconds of a live sound on the chart
 const MOST_HEARD = 12;
+const MOST_ANSWERS = 3000;  // of a file on the chart
 
 function startView(model) {
   const { sample_rate: rate, unit, length, fixed_length: fixed } = page.view;
@@ -12,9 +13,11 @@ function startView(model) {
   let start = 0, begun = 0;  // samples of the sound at which the model began, and is to begin
   let given = 0;  // samples of the sound so far
   let live = null, latest = null, gate = null, arrived = 0, delay = 0;
-  const view = { history, read: [], answers: [] };  // what tests look at: the last sequence
+  let blocks = [], taken = 0;  // what the model was given of this sequence, and how many samples
+  const often = Math.max(1, Math.round(rate / 100));
+  const view = { history, answers: [], get read() { return blocks.flatMap((each) => [...each]); } };
 
-  const reader = new Reader(model, Math.max(1, Math.round(rate / 100)), (sample, y, last) => {
+  const reader = new Reader(model, often, (sample, y, last) => {
     latest = meaning(y);
     history.add((start + sample) / rate, latest);
     view.answers = [sample, ...y];
@@ -40,28 +43,29 @@ function startView(model) {
   function clear() {
     history.clear();
     reader.restart();
-    begun = given = 0;
-    view.read = [];
+    begun = given = taken = 0;
+    blocks = [];
     latest = null;
   }
 
   // Samples with full scale at 1, at the model's rate.
   function give(samples) {
     const u = Float32Array.from(samples, (x) => asRead(x * unit));
-    view.read.push(...u);
+    blocks.push(u);
+    taken += u.length;
     return reader.push(u);
   }
 
   function begin() {
     begun = given;
     reader.startAgain(begun);
-    view.read = [];
+    blocks = [];
+    taken = 0;
   }
 
   function meter(samples) {
-    const block = Math.max(1, Math.round(rate / 100));
-    for (let at = 0; at < samples.length; at += block) {
-      const level = loudnessOf(samples.subarray(at, at + block));
+    for (let at = 0; at < samples.length; at += reader.every) {
+      const level = loudnessOf(samples.subarray(at, at + reader.every));
       history.addLoudness((given + at) / rate, Math.sqrt(level) * 1.2);
       element("level").style.width = `${Math.min(100, 120 * Math.sqrt(level))}%`;
     }
@@ -97,6 +101,7 @@ function startView(model) {
     clear();
     const clip = fixed ? fitted(samples) : samples;
     if (!clip.length) throw new Error("it holds no samples");
+    reader.every = Math.max(often, Math.ceil(clip.length / MOST_ANSWERS));
     meter(clip);
     element("level").style.width = 0;
     given = clip.length;
@@ -117,9 +122,9 @@ function startView(model) {
 
   function onWord(what, samples) {
     if (what === "begin") begin();
-    if (what === "samples" && (!fixed || view.read.length < length)) give(samples);
+    if (what === "samples" && (!fixed || taken < length)) give(samples);
     if (what !== "end") return;
-    if (fixed) give(new Float32Array(Math.max(0, length - view.read.length)));
+    if (fixed) give(new Float32Array(Math.max(0, length - taken)));
     reader.working.then(noteWord);
   }
 
@@ -151,6 +156,7 @@ function startView(model) {
       element("listen").disabled = true;
       // blocks may come before start() returns: the context knows its rate as soon as it is there
       gate = new Gate(rate, onWord);
+      reader.every = often;
       resampler = { push: () => new Float32Array(0) };
       clear();
       resampler = new Resampler(await microphone.start(), rate);
