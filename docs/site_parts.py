@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,17 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def skip_aliases(
+def skip_made_members(
     app: Any, what: str, name: str, subject: Any, skip: bool, options: Any
 ) -> bool | None:
-    """The fields of a named tuple are in its signature; "Alias for field number 0" says nothing."""
+    """What others make of our classes, with words that say nothing here.
+
+    The fields of a named tuple are in its signature ("Alias for field number 0"); scikit-learn's
+    ``set_fit_request`` and the like refer to its own glossary.
+    """
     said = getattr(subject, "__doc__", None) or ""
-    return True if said.startswith("Alias for field number") else None
+    routing = re.fullmatch(r"set_\w+_request", name.rpartition(".")[2])
+    return True if routing or said.startswith("Alias for field number") else None
 
 
 class CommandLine(Directive):
@@ -116,6 +122,6 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.add_directive("command-line", CommandLine)
     app.connect("autodoc-process-docstring", describe_parameters)
-    app.connect("autodoc-skip-member", skip_aliases)
+    app.connect("autodoc-skip-member", skip_made_members)
     app.connect("build-finished", write_explorer)
     return {"parallel_read_safe": True}
