@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from s4d_torch.explore import explore_page
 from s4d_torch.training.config import ModelConfig
 
 EXPLORER = "explorer.html"
+LIVE = ("words", "mnist")  # models whose pages can be opened in the site
 WIDTH = "88"  # columns of help
 # Commands within a command, and one whose flags depend on what it is given.
 FURTHER = {"paper": ("list", "run", "report", "claims"), "train": ("digits",)}
@@ -31,7 +33,8 @@ PARAMETERS = explanations(ModelConfig) | {
     "d_output": "numbers or scores of an answer",
     "method": "a Method, which holds all choices; by default that of the class",
     "choices": "fields of Method by name, each in place of the method's own",
-    "encoder": "linear for numbers (batch, length, d_input), embedding for tokens (batch, length)",
+    "encoder": "linear for numbers (batch, length, d_input), embedding for tokens (batch, length), "
+    "frames for samples that are square images",
     "towers": "2 reads pairs of sequences through the same blocks",
     "check_finite": "refuse NaN and infinity in the input, outside of compiled graphs",
     "generator": "of the random numbers of the first weights; by default torch's own",
@@ -118,10 +121,23 @@ def write_explorer(app: Any, error: Exception | None) -> None:
         Path(app.outdir, EXPLORER).write_text(explore_page(), "utf-8")
 
 
+def write_models(app: Any, error: Exception | None) -> None:
+    """Models that come with the package as pages, which ``models.md`` links to."""
+    if error is not None or app.builder.format != "html":
+        return
+    for name in LIVE:
+        with tempfile.TemporaryDirectory() as folder:
+            if main(["export", name, "--to", "web", "--out", f"{folder}/page"]):
+                raise RuntimeError(f"there is no page of the model {name!r}")
+            page = Path(folder, "page", "index.html").read_text("utf-8")
+        Path(app.outdir, f"{name}.html").write_text(page, "utf-8")
+
+
 def setup(app: Any) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.add_directive("command-line", CommandLine)
     app.connect("autodoc-process-docstring", describe_parameters)
     app.connect("autodoc-skip-member", skip_made_members)
     app.connect("build-finished", write_explorer)
+    app.connect("build-finished", write_models)
     return {"parallel_read_safe": True}

@@ -100,6 +100,9 @@ def test_nothing_comes_from_a_network(site: Site) -> None:
         assert EXPLORER not in page.links or (path.parent / EXPLORER).is_file()
     assert "<math " in (site.folder / "mathematics.html").read_text("utf-8")
     assert EXPLORER in site.pages[site.folder / "explore.html"].links
+    for name in ("words.html", "mnist.html"):
+        assert name in site.pages[site.folder / "models.html"].links
+        assert (site.folder / name).is_file()
 
 
 def test_every_command_and_example_has_its_place(site: Site) -> None:
