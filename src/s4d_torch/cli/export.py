@@ -79,7 +79,7 @@ class Export:
             rate=self.rate,
             state=self.state,
             dataset=dataset,
-            name=self.name,
+            name=self._title(),
             **known,
             tolerance=self.tolerance,
             report=lambda stage: note(f"export: {stage}"),
@@ -89,6 +89,12 @@ class Export:
             return
         for line in [*summary(done), *([why] if why else [])]:
             say(console, line)
+
+    def _title(self) -> str | None:
+        """What a page is called, where nobody says: the name of a model of the package."""
+        if self.name is None and self.to == "web" and packaged.is_packaged(self.run_folder):
+            return packaged.find(self.run_folder).name
+        return self.name
 
     def _out(self, target: str) -> Path:
         if self.out:

@@ -189,8 +189,10 @@ function startView(model) {
 
   element("sound").hidden = false;
   element("chart-name").textContent = probabilities ? "Probabilities" : "Outputs";
+  const known = page.data?.classes ?? [];
+  const told = known.length && known.length <= 20 ? `It knows: ${known.join(", ")}. ` : "";
   element("sound-hint").textContent = "Speak, or drop a sound file anywhere on the page. "
-    + `The model hears ${rate} samples per second. Nothing leaves this page.`;
+    + `${told}The model hears ${rate} samples per second. Nothing leaves this page.`;
   element("listen").addEventListener("click", () => live ? stop() : listen());
   element("mode").addEventListener("change", () => { gate?.close(); begin(); });
   onFile("file", takeFile);
