@@ -230,7 +230,7 @@ def _shown(card: Card) -> str:
     metric, score = next(iter(card.scores.items()))
     show = METRICS[metric].show
     ends = card.intervals.get(metric)
-    between = f" (95 % of such tests between {show(ends[0])} and {show(ends[1])})" if ends else ""
+    between = f" (95 % interval {show(ends[0])} to {show(ends[1])})" if ends else ""
     return f"{metric} {show(score)}{between}"
 
 
