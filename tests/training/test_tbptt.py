@@ -210,7 +210,7 @@ def test_shards_train_on_pieces_as_one(jobs: Jobs, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "changes", "said"),
     [
-        ({}, {"model": {}}, "tbptt needs a target for every sample"),
+        ({}, {"model": {}}, "tbptt is for tasks that generate"),
         (RAGGED, {"optimizer": {"accumulate": 2}}, "use a larger batch_size instead"),
         (RAGGED, {"bidirectional": True}, "use bidirectional False"),
     ],

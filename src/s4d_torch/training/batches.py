@@ -142,8 +142,8 @@ def _check(config: Config, dataset: Dataset) -> None:
         return
     if signature.kind != "generation":
         raise ValueError(
-            f"tbptt needs a target for every sample, as tasks that generate have; this is a "
-            f"{signature.kind} with one answer for a whole sequence: leave it out"
+            "tbptt is for tasks that generate, where each sample is to be predicted from those "
+            f"before; this is {signature.kind}: leave it out"
         )
     if config.method.bidirectional:
         raise ValueError(
