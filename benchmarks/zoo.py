@@ -24,7 +24,7 @@ import torch
 from s4d_torch.nn.pretrained import WEIGHTS
 from s4d_torch.training import METRICS, Run
 from s4d_torch.training.saved import packaged
-from s4d_torch.training.saved.packaged import Card
+from s4d_torch.training.saved.packaged import About, Card
 
 KEPT = ("run.json", "signature.json", "summary.json")
 SAMPLES = 20_000  # that are pushed to take the time of one
@@ -32,19 +32,11 @@ BEGIN, END = "<!-- all models -->", "<!-- made by benchmarks/zoo.py -->"
 LIMIT = 3_000_000  # bytes of all models
 
 
-@dataclass(frozen=True)
-class Recipe:
+@dataclass(frozen=True, kw_only=True)
+class Recipe(About):
     """How a model is trained, and what is to be said about it."""
 
     train: str
-    title: str
-    reads: str
-    answers: str
-    data: str
-    licence: str
-    split: str
-    not_for: str
-    use: str
 
 
 RECIPES = {

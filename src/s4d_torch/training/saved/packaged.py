@@ -22,11 +22,10 @@ CONFIG, CARD, PAGE, ANSWERS = "run.json", "card.json", "README.md", "answers.jso
 PROBED = 400  # samples of a probe
 
 
-@dataclass(frozen=True)
-class Card:
-    """What there is to know about a model before it is used."""
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What is to be said about a model, in words."""
 
-    name: str
     title: str
     reads: str
     answers: str
@@ -36,6 +35,15 @@ class Card:
     split: str
     not_for: str
     """what it must not be used for"""
+    use: str
+    """a command to try"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card(About):
+    """What there is to know about a model before it is used."""
+
+    name: str
     command: str
     """that trained it"""
     commit: str
@@ -50,8 +58,6 @@ class Card:
     """of the weights"""
     microseconds: float
     """for one sample, compiled, on one core"""
-    use: str
-    """a command to try"""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
