@@ -45,9 +45,7 @@ class Demo:
 
     def run(self, console: Console) -> None:
         if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(
-                min(2, torch.get_num_threads())
-            )  # more do not help models so small
+            torch.set_num_threads(1)  # more do not help models so small, least of all an LSTM
         keep_freed_memory()
         data = load_spoken()
         console.print(
