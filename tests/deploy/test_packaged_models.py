@@ -65,8 +65,9 @@ def test_it_can_be_streamed(name: str) -> None:
 def test_an_unknown_name_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'word'.*words.*load_run"):
         s4d_torch.load("word")
-    with pytest.raises(FileNotFoundError, match="holds no run"):
-        s4d_torch.load_run("word")
+    for name in ("word", "words"):  # a folder is meant, and ours does not stand in for it
+        with pytest.raises(FileNotFoundError, match="holds no run"):
+            s4d_torch.load_run(name)
 
 
 def test_a_folder_that_holds_a_run_comes_first(
@@ -101,7 +102,9 @@ def test_words_are_heard_from_files(
     clip = (8000 * np.sin(np.arange(8000) / 5)).astype(np.int16)
     wavfile.write("clip.wav", 8000, clip)
     assert main(["predict", "words", "clip.wav", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[0])
+    written = capsys.readouterr()
+    said = json.loads(written.out.splitlines()[0])
+    assert "words: the model that comes with the package" in written.err
     assert main(["stream", "words", "clip.wav", "--fast", "--json"]) == 0
     *_, last, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert last["class"] == said["class"]

@@ -79,7 +79,7 @@ class Evaluate:
 
     def run(self, console: Console) -> None:
         assert self.config is not None
-        run = Run.load(self.run_folder)
+        run = options.load_named(self.run_folder)
         folder = options.data_folder(self.data_dir, download=not self.offline)
         stored = options.load_data(self.config, folder)
         same_task = self.config.task == run.config.task

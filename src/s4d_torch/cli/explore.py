@@ -35,10 +35,10 @@ class Explore:
         if self.json and self.run_folder is None:
             raise UsageError("--json writes the parameters of a run; name it with --run RUN")
         # here, as help and mistakes need not wait for torch
+        from s4d_torch.cli.common.options import load_named
         from s4d_torch.explore.interactive import as_strict_json, describe_run, explore_page
-        from s4d_torch.training import Run
 
-        run = None if self.run_folder is None else Run.load(self.run_folder)
+        run = None if self.run_folder is None else load_named(self.run_folder)
         with misuse():
             found = None if run is None else describe_run(run)
             text = as_strict_json(found) + "\n" if found and self.json else explore_page(found)

@@ -13,7 +13,7 @@ from s4d_torch._progress import note
 from s4d_torch._registry import unknown
 from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
-from s4d_torch.cli.common.options import check_options, data_folder
+from s4d_torch.cli.common.options import check_options, data_folder, load_named
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data import Dataset
 from s4d_torch.data.task import TASKS
@@ -24,7 +24,6 @@ from s4d_torch.nn import SequenceModel
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import standardized_data
-from s4d_torch.training import Run
 from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import CONFIG as RUN_CONFIG
 
@@ -107,7 +106,7 @@ class Export:
         """The model, what is known of its data, and why there is none to measure with."""
         folder = packaged.find(self.run_folder)
         if (folder / RUN_CONFIG).is_file():
-            run, dataset, why = Run.load(folder), None, ""
+            run, dataset, why = load_named(self.run_folder), None, ""
             if self.quantize != "none":
                 try:
                     dataset = run.dataset(data_folder(self.data_dir, download=False))

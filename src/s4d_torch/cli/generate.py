@@ -11,7 +11,7 @@ from rich.console import Console
 
 from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.flags import DataDir, RunPath, Switch, shown
-from s4d_torch.cli.common.options import check_options, data_folder
+from s4d_torch.cli.common.options import check_options, data_folder, load_named
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data.dataset import Array
 from s4d_torch.data.user_files import as_text, check_format, read_symbols, write_symbols
@@ -62,7 +62,7 @@ class Generate:
             raise UsageError(f"--temperature must be 0 or more, got {self.temperature}")
         if self.seed < 0:
             raise UsageError(f"--seed must be at least 0, got {self.seed}")
-        run = Run.load(self.run_folder)
+        run = load_named(self.run_folder)
         model = run.model
         if run.signature.kind != "generation" or not isinstance(model, SequenceModel):
             raise CommandError(

@@ -78,7 +78,7 @@ class Info:
             raise UsageError(
                 f"--plot must end in one of {', '.join(FORMATS)}; got {self.plot.name!r}"
             )
-        run = Run.load(self.run_folder)
+        run = options.load_named(self.run_folder)
         start = layer_timescales(build_model(run.config, run.signature))
         trained = layer_timescales(run.model)
         if self.json:

@@ -15,7 +15,7 @@ from rich.table import Table
 from s4d_torch._progress import Meter, note, progress
 from s4d_torch.cli.common.display import as_json, say
 from s4d_torch.cli.common.flags import Device, RunPath, Switch, shown
-from s4d_torch.cli.common.options import check_options
+from s4d_torch.cli.common.options import check_options, load_named
 from s4d_torch.cli.common.parsing import CommandError, UsageError
 from s4d_torch.data import TASKS
 from s4d_torch.data.user_files import Item, files_below, read_items
@@ -181,7 +181,7 @@ class Predict:
 
 def load_predictor(folder: str) -> Run:
     """A run that answers sequences with a class or a number."""
-    run = Run.load(folder)
+    run = load_named(folder)
     if run.signature.kind == "generation":
         raise CommandError(f"{folder} predicts the next symbol of a sequence; use 's4d generate'")
     if run.signature.kind == "tracking":

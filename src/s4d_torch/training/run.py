@@ -62,11 +62,8 @@ class Run(Predictor):
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> "Run":
-        """A run that was trained before; it need not be finished, only have had a first epoch.
-
-        Or, by its name, a model that comes with the package.
-        """
-        where = RunFolder(packaged.find(folder))
+        """A run that was trained before; it need not be finished, only have had a first epoch."""
+        where = RunFolder(folder)
         config, signature = where.config(), where.signature()
         model = where.best_model()
         if model is None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
+from s4d_torch._progress import note
 from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
 from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
 from s4d_torch.data.summary import DataSummary, summarize
-from s4d_torch.training import Config
+from s4d_torch.training import Config, Run
 from s4d_torch.training.distributed import local_device
 from s4d_torch.training.run import load_dataset
+from s4d_torch.training.saved import packaged
 
 
 def data_folder(
@@ -21,6 +23,16 @@ def data_folder(
     """The folder that --data-dir names, or the usual one."""
     root = default_root() if data_dir is None else data_dir.expanduser()
     return DataFolder(root, download, mirror)
+
+
+def load_named(folder: str) -> Run:
+    """The run in a folder, or a model that comes with the package, and then that is said.
+
+    Else a name typed in another place than that of one's own run would be answered by ours.
+    """
+    if packaged.is_packaged(folder):
+        note(f"{folder}: the model that comes with the package; no run is in a folder of that name")
+    return Run.load(packaged.find(folder))
 
 
 def check_options(

@@ -90,8 +90,8 @@ def _sequences(random: np.random.Generator, count: int, seen: int) -> tuple[Arra
     """Images (count, seen, 576), sines and cosines (count, seen, 2) and times (count, seen)."""
     angles = swing(random, count)
     clear = visibility(random, count)
-    lost = random.permuted(np.tile(np.arange(STEPS), (count, 1)), axis=1)[:, :seen]
-    times = np.sort(lost, axis=1)
+    order = random.permuted(np.tile(np.arange(STEPS), (count, 1)), axis=1)
+    times = np.sort(order[:, :seen], axis=1)  # the others are lost
     angles, clear = (np.take_along_axis(x, times, 1) for x in (angles, clear))
     noise = random.uniform(0, 255, (count, seen, SIDE, SIDE))
     part = clear[..., None, None]
