@@ -25,6 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads do not survive a fork
 
 import numpy as np
 
+from s4d_torch.data.clock import Clock
 from s4d_torch.data.dataset import Array, Dataset, Kind, Sequences, Signature, Split
 from s4d_torch.training import Config, default_config, train_on
 from s4d_torch.training.loop import Trainer
@@ -49,7 +50,8 @@ def small_data(
 ) -> Dataset:
     """Noisy ramps, up or down; their slope is the number to predict. ``bad`` ones are infinite.
 
-    To generate they are tokens, and the next one is to be predicted.
+    To generate they are tokens, and the next one is to be predicted; to track, the ramp without
+    its noise and the slope at each sample, which come at odd times.
     """
     tokens = tokens or kind == "generation"
     random, count = np.random.default_rng(0), sum(sizes)
@@ -66,18 +68,24 @@ def small_data(
         return Sequences.of([row[:end] for row, end in zip(rows, ends, strict=True)])
 
     targets: Array = (slope > 0).astype(np.int64) if kind == "classification" else 70 + 30 * slope
-    whole = Split.whole(tuple(tower() for _ in range(towers)), targets)
+    whole, clock = Split.whole(tuple(tower() for _ in range(towers)), targets), None
+    if kind == "tracking":
+        ramps = np.linspace(-1, 1, length) * slope[:, None]
+        targets = 70 + 30 * np.stack([ramps, np.broadcast_to(slope[:, None], ramps.shape)], -1)
+        times = np.cumsum(random.uniform(0.5, 1.5, ramps.shape), axis=1)
+        whole, clock = replace(whole, targets=targets, times=Sequences(times)), Clock.of(times)
     edges = np.cumsum([0, *sizes])
     parts = [whole.part(slice(*edges[i : i + 2])) for i in range(3)]
     signature = Signature(
         kind,
         features=(5 if kind == "generation" else 4) if tokens else 1,
-        outputs={"classification": 2, "regression": 1, "generation": 4}[kind],
+        outputs={"classification": 2, "regression": 1, "generation": 4, "tracking": 2}[kind],
         length=length,
         tokens=tokens,
         towers=towers,
         target_shift=0.0 if kind == "classification" else 70.0,
         target_scale=1.0 if kind == "classification" else 30.0,
+        clock=clock,
     )
     return Dataset(parts[0], parts[1], parts[2], signature)
 

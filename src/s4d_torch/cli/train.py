@@ -214,8 +214,8 @@ class Train:
             reason = (str(error).splitlines() or ["of the machine"])[0]
             raise CommandError(
                 f"there is not enough memory ({reason}); a smaller --training.batch-size with "
-                "--optimizer.accumulate needs less; to generate, --training.tbptt cuts long "
-                "sequences into pieces"
+                "--optimizer.accumulate needs less; --training.tbptt cuts long sequences with an "
+                "answer at each sample into pieces"
             ) from error
 
     def _show_seeds(self, runs: Sequence[Run], console: Console) -> None:

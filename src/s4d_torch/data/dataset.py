@@ -270,16 +270,20 @@ class Dataset:
         return Batch(before, inputs, None, offsets)
 
     def piece(self, split: Split, positions: Array, first: int, size: int) -> Batch:
-        """Samples ``first`` to ``first + size`` of longer sequences, to generate.
+        """Samples ``first`` to ``first + size`` of longer sequences, to generate or to track.
 
         Some may end earlier, but none before ``first``.
         """
         index, (tower,) = split.index[positions], split.inputs
         lengths = np.minimum(tower.lengths(index) - first, size)
-        symbols = self.signature.read(tower.padded(index, int(lengths.max()), first))
+        longest, ragged = int(lengths.max()), torch.from_numpy(lengths) if tower.ragged else None
+        inputs = self.signature.read(tower.padded(index, longest, first))
+        if self.signature.kind == "tracking":
+            targets = self._targets(split.targets[index, first : first + longest])
+            gaps = self._padded_gaps(split, index, first + longest)
+            return Batch(inputs, targets, ragged, gaps=None if gaps is None else gaps[:, first:])
         before = self.signature.read(tower.padded(index, 1, first - 1)) if first else None
-        ragged = torch.from_numpy(lengths) if tower.ragged else None
-        return self._next_symbols(symbols, ragged, before)
+        return self._next_symbols(inputs, ragged, before)
 
     @staticmethod
     def sample_counts(split: Split, positions: Array) -> Array:
@@ -317,12 +321,12 @@ class Dataset:
         return [clock.gaps(split.times[int(i)]).astype(np.float32) for i in index]
 
     def _padded_gaps(self, split: Split, index: Array, length: int) -> Tensor | None:
-        """(batch, length); what lies beyond the ends is a step."""
+        """(batch, length), of the first ``length`` samples; what lies beyond the ends is a step."""
         if (each := self._gaps(split, index)) is None:
             return None
         padded = np.full((len(index), length), FIRST, dtype=np.float32)
         for row, gaps in zip(padded, each, strict=True):
-            row[: len(gaps)] = gaps
+            row[: len(gaps)] = gaps[:length]
         return torch.from_numpy(padded)
 
     def _targets(self, targets: Array) -> Tensor:

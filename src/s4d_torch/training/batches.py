@@ -140,10 +140,10 @@ def _check(config: Config, dataset: Dataset) -> None:
             )
     if training.tbptt is None:
         return
-    if signature.kind != "generation":
+    if signature.kind not in ("generation", "tracking"):
         raise ValueError(
-            "tbptt is for tasks that generate, where each sample is to be predicted from those "
-            f"before; this is {signature.kind}: leave it out"
+            "tbptt is for tasks with an answer at each sample, as those that generate; this is "
+            f"{signature.kind}, with one answer at the end: leave it out"
         )
     if config.method.bidirectional:
         raise ValueError(

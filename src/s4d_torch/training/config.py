@@ -163,7 +163,7 @@ class TrainingConfig:
     batches have about the same number of samples then, and batch_size sequences in the mean"""
     tbptt: int | None = None
     """cut long sequences into pieces of so many samples, and make a step after each: the state is
-    carried on, the gradient ends with the piece; for tasks that generate"""
+    carried on, the gradient ends with the piece; for tasks with an answer at each sample"""
 
     def __post_init__(self) -> None:
         check_types(self, finite=False)

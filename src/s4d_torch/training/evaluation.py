@@ -121,18 +121,20 @@ def predict(
     To generate: the surprise of each sequence in nats, (n,), and how many symbols it has, (n,); to
     track: both (n, length, outputs).
     Sequences are taken in the order of their lengths, so that little of a batch is padding;
-    ``advance`` is told how many are done after each. To generate, sequences longer than ``piece``
-    samples are read in pieces of so many, with the state carried on: memory does not grow then.
+    ``advance`` is told how many are done after each. To generate or to track, sequences longer than
+    ``piece`` samples are read in pieces of so many, with the state carried on: a model needs no
+    more memory for a long one then.
     """
     if not len(split):
         raise ValueError("there are no sequences to evaluate: the split is empty")
-    if piece is not None and dataset.signature.kind != "generation":
-        raise ValueError(f"piece is for tasks that generate; this is a {dataset.signature.kind}")
+    kind = dataset.signature.kind
+    if piece is not None and kind not in ("generation", "tracking"):
+        raise ValueError(f"piece is for tasks with an answer at each sample; this is {kind}")
     was_training = model.training
     model.eval()
     outputs, targets = [], []
     lengths = split.lengths()
-    if lengths is not None and dataset.signature.kind == "tracking":
+    if lengths is not None and kind == "tracking":
         raise ValueError(
             "answers at each sample come as one array, and these sequences differ in length; "
             "predict those of one length at a time"
@@ -147,12 +149,13 @@ def predict(
             longest = 0 if piece is None else int(dataset.sample_counts(split, together).max())
             if piece is not None and longest > piece:
                 pieces = LongSequences(dataset, split, part, range(0, longest, piece), device)
-                answer, target = pieces.surprise(model, precision=precision, rate=rate)
+                read = pieces.surprise if kind == "generation" else pieces.track
+                answer, target = read(model, precision=precision, rate=rate)
             else:
                 batch = dataset.batch(split, part if len(part) else np.arange(1))
                 moved = batch if device is None else batch.to(device)
                 answer, target = call(model, moved, precision=precision, rate=rate), batch.targets
-                if dataset.signature.kind == "generation":  # all of it would not fit into memory
+                if kind == "generation":  # all of it would not fit into memory
                     answer, target = surprise(answer, moved.targets)
             outputs.append(answer[: len(part)].cpu())
             targets.append(target[: len(part)].cpu())
@@ -167,7 +170,7 @@ def predict(
 
 @dataclass(frozen=True)
 class LongSequences:
-    """Long sequences of symbols, cut at ``cuts``; the ``positions`` of this process among them.
+    """Long sequences, cut at ``cuts``; the ``positions`` of this process among them.
 
     A process whose sequences have ended, or that has none, reads one along: of a model in shards
     each needs the others in every call.
@@ -191,9 +194,18 @@ class LongSequences:
                 self._read(model, np.arange(1), 0, None, **options)
                 continue
             state = None if state is None else state.select(torch.from_numpy(going))
-            each, state = self._read(model, used, first, state, **options)
-            nats[rows] += each
+            outputs, targets, state = self._read(model, used, first, state, **options)
+            nats[rows] += surprise(outputs, targets)[0].cpu()
         return nats, symbols
+
+    def track(self, model: nn.Module, **options: Any) -> tuple[Tensor, Tensor]:
+        """Answers and targets at each sample of sequences of one length, (n, length, outputs)."""
+        used, state, pieces = self.positions if len(self.positions) else np.arange(1), None, []
+        for first in self.cuts:
+            outputs, targets, state = self._read(model, used, first, state, **options)
+            pieces.append((outputs.cpu(), targets.cpu()))
+        answers, wanted = (torch.cat(rows, 1) for rows in zip(*pieces, strict=True))
+        return answers, wanted
 
     def _read(
         self,
@@ -202,11 +214,12 @@ class LongSequences:
         first: int,
         state: ModelState | None,
         **options: Any,
-    ) -> tuple[Tensor, ModelState | None]:
+    ) -> tuple[Tensor, Tensor, ModelState | None]:
+        """Outputs and targets of the piece from ``first`` on, and the state at its end."""
         batch = self.dataset.piece(self.split, positions, first, self.cuts.step)
         batch = batch if self.device is None else batch.to(self.device)
         outputs, state = go_on(model, batch, state, **options)
-        return surprise(outputs, batch.targets)[0].cpu(), state
+        return outputs, batch.targets, state
 
 
 def surprise(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

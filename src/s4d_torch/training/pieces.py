@@ -72,7 +72,7 @@ def _named(state: ModelState) -> Iterator[tuple[str, Tensor]]:
 
 def _zeros(model: Pretrained, rows: int) -> ModelState:
     """States before the first sample; perhaps of no sequence at all."""
-    assert isinstance(model, SequenceModel)  # no other one generates
+    assert isinstance(model, SequenceModel)  # no other one has answers at each sample
     return model.initial_state(max(1, rows)).select(torch.arange(rows))
 
 
