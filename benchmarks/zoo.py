@@ -13,21 +13,18 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from s4d_torch.nn.pretrained import WEIGHTS
-from s4d_torch.training import METRICS, Run
+from s4d_torch.deploy.cards import card_of, page, shown
+from s4d_torch.training import Run
 from s4d_torch.training.saved import packaged
-from s4d_torch.training.saved.packaged import About, Card
+from s4d_torch.training.saved.packaged import About
 
 KEPT = ("run.json", "signature.json", "summary.json")
-SAMPLES = 20_000  # that are pushed to take the time of one
 BEGIN, END = "<!-- all models -->", "<!-- made by benchmarks/zoo.py -->"
 LIMIT = 3_000_000  # bytes of all models
 
@@ -135,30 +132,15 @@ def pack(name: str, source: Path, command: str) -> None:
     shutil.copytree(source / "best", target / "best", ignore=shutil.ignore_patterns("*.lock"))
     for file in KEPT:
         shutil.copy(source / file, target / file)
-    run, environment = Run.load(target), json.loads((source / "environment.json").read_text())
-    if not environment["commit"] or "dirty" in environment["commit"]:
+    run = Run.load(source)
+    card = card_of(run, name, **{key: x for key, x in vars(recipe).items() if key != "train"})
+    if len(card.commit) != 40:
         raise SystemExit(f"{source} was trained by changed code; commit, and train it again")
-    summary = run.summary
-    metric = summary["metric"]
-    first = {metric: summary["test"][metric]}
-    card = Card(
-        name=name,
-        command=command,
-        commit=environment["commit"],
-        scores=first | summary["test"],
-        intervals=summary["test_intervals"],
-        cases=summary["test_cases"],
-        parameters=summary["parameters"],
-        bytes=(target / "best" / WEIGHTS).stat().st_size,
-        microseconds=microseconds(run),
-        **{key: value for key, value in vars(recipe).items() if key != "train"},
-    )
+    card = replace(card, command=command)  # without the folders of this machine
     _write(target / packaged.CARD, card.to_json())
     _write(target / packaged.ANSWERS, answers(run))
-    (target / packaged.PAGE).write_text("\n".join(page(card)) + "\n", encoding="utf-8")
-    print(
-        f"{name}: {_shown(card)}, {card.bytes / 1000:.0f} kB, {card.microseconds:.2g} us a sample"
-    )
+    (target / packaged.PAGE).write_text(page(card), encoding="utf-8")
+    print(f"{name}: {shown(card)}, {card.bytes / 1000:.0f} kB, {card.microseconds} us a sample")
 
 
 def answers(run: Run) -> list[Any]:
@@ -170,42 +152,6 @@ def answers(run: Run) -> list[Any]:
     return [[float(f"{number:.7g}") for number in row] for row in outputs.tolist()]
 
 
-def microseconds(run: Run) -> float:
-    """Of one sample through the compiled step, the best of five, on one thread."""
-    torch.set_num_threads(1)
-    model: Any = run.model
-    step = model.compile_step()
-    tokens = run.signature.tokens
-    shape = (1, SAMPLES) if tokens else (1, SAMPLES, run.signature.features)
-    u = torch.zeros(shape, dtype=torch.int64 if tokens else torch.float32)
-    step.push_many(u[:, :100])
-    best = min(_seconds(step, u) for _ in range(5))
-    return float(f"{1e6 * best / SAMPLES:.3g}")
-
-
-def _seconds(step: Any, u: torch.Tensor) -> float:
-    began = time.process_time()
-    step.push_many(u)
-    return time.process_time() - began
-
-
-def page(card: Card) -> Iterator[str]:
-    """The card to read."""
-    yield f"# {card.name}: {card.title}\n"
-    yield f"    {card.use}\n"
-    yield f"- **reads** {card.reads}"
-    yield f"- **answers** {card.answers}"
-    yield f"- **learned from** {card.data}"
-    yield f"- **licence of the data** {card.licence}"
-    yield f"- **test** {_shown(card)}, {card.cases:,} cases; {card.split}"
-    yield (
-        f"- **size** {card.parameters:,} parameters, {card.bytes / 1000:,.0f} kB; "
-        f"{card.microseconds:.2g} us for a sample on one core"
-    )
-    yield f"- **not for** {card.not_for}\n"
-    yield f"Trained by `{card.command}` at commit {card.commit[:10]}."
-
-
 def fill(path: Path) -> None:
     """Put the table of all models into a page of the docs, between its two marks."""
     text = path.read_text(encoding="utf-8")
@@ -214,16 +160,8 @@ def fill(path: Path) -> None:
     rows = ["| model | what it does | test | size | a sample |", "| --- | --- | --- | --- | --- |"]
     for card in packaged.cards():
         size, time_taken = f"{card.bytes / 1000:,.0f} kB", f"{card.microseconds:.2g} us"
-        rows.append(f"| `{card.name}` | {card.title} | {_shown(card)} | {size} | {time_taken} |")
+        rows.append(f"| `{card.name}` | {card.title} | {shown(card)} | {size} | {time_taken} |")
     path.write_text("\n".join([f"{before}{BEGIN}", *rows, f"{END}{after}"]), encoding="utf-8")
-
-
-def _shown(card: Card) -> str:
-    metric, score = next(iter(card.scores.items()))
-    show = METRICS[metric].show
-    ends = card.intervals.get(metric)
-    between = f" (95 % interval {show(ends[0])} to {show(ends[1])})" if ends else ""
-    return f"{metric} {show(score)}{between}"
 
 
 def _write(path: Path, content: Any) -> None:

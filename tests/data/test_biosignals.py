@@ -212,6 +212,7 @@ def test_inputs_and_targets_are_standardised_by_training(tmp_path: Path) -> None
     signature = data.signature
     physical = batch.targets * signature.target_scale + signature.target_shift
     np.testing.assert_allclose(physical.numpy(), data.train.labels(), rtol=1e-5)
+    assert signature.per_time  # beats per minute; a saturation is not
 
 
 def test_the_signals_are_stored_once(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The Hub without a network: what is uploaded, and what is read from the cache."""
 
+import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +13,10 @@ import torch
 from torch import Generator
 from torch.testing import assert_close
 
-from s4d_torch import SequenceModel
+from s4d_torch import SequenceModel, load
 from s4d_torch.deploy import HubSequenceModel, push_to_hub
+from s4d_torch.training import default_config, train
+from s4d_torch.training.saved import packaged
 
 COMMIT = "0" * 40
 
@@ -102,6 +106,46 @@ def test_the_card_shows_how_to_load(hub: type[FakeApi]) -> None:
     assert "reads 2 kinds of tokens and gives 3 outputs" in card
 
 
+def test_the_card_of_a_run_has_the_fields_of_the_packages_models(
+    hub: type[FakeApi], tmp_path: Path
+) -> None:
+    config = default_config("digits")
+    training = replace(config.training, epochs=1, train_size=64, eval_size=32)
+    shape = replace(config.model, d_model=8, n_layers=1)
+    config = replace(config, training=training, model=shape)
+    run = train("digits", config, out=tmp_path / "private" / "mine")
+    push_to_hub(run, "user/name", about={"not_for": "cheques"})
+    card = (hub.root / "user/name/README.md").read_text()
+    packaged_card = (packaged.folder_of("words") / packaged.PAGE).read_text()
+    for bold in re.findall(r"\*\*[a-z ]+\*\*", packaged_card):
+        assert bold in card
+    assert "# name: " in card
+    assert "one of 10 classes: 0, 1, 2" in card
+    assert "**not for** cheques" in card
+    assert f"{run.summary['parameters']:,} parameters" in card
+    assert "95 % interval" in card
+    assert "32 cases" in card
+    assert str(tmp_path) not in card
+    assert 'HubSequenceModel.from_pretrained("user/name")' in card
+    with pytest.warns(UserWarning, match="standardised|raw"):
+        assert_equal(HubSequenceModel.from_pretrained("user/name"), run.model)  # type: ignore[arg-type]
+
+
+def test_a_model_of_the_package_goes_with_its_card(hub: type[FakeApi]) -> None:
+    push_to_hub(load("words"), "user/name")
+    card = (hub.root / "user/name/README.md").read_text()
+    assert packaged.card("words").not_for in card
+    assert "82.22%" in card
+
+
+def test_words_that_no_card_has_are_refused(hub: type[FakeApi]) -> None:
+    with pytest.raises(ValueError, match=r"unknown field of a card 'license'.*licence"):
+        push_to_hub(load("words"), "user/name", about={"license": "MIT"})
+    with pytest.raises(ValueError, match="give the run"):
+        push_to_hub(model(), "user/name", about={"licence": "MIT"})
+    assert not hub.root.exists()
+
+
 @pytest.mark.parametrize("writer", [SequenceModel, HubSequenceModel])
 @pytest.mark.parametrize("reader", [SequenceModel, HubSequenceModel])
 def test_both_classes_read_what_either_wrote(
@@ -145,5 +189,5 @@ def test_neither_a_folder_nor_a_repository(name: str) -> None:
 
 
 def test_only_a_sequence_model_goes_up(hub: type[FakeApi]) -> None:
-    with pytest.raises(TypeError, match="expected a SequenceModel, got a Linear"):
+    with pytest.raises(TypeError, match="expected a SequenceModel or a run of one, got a Linear"):
         push_to_hub(torch.nn.Linear(1, 1), "user/name")  # type: ignore[arg-type]

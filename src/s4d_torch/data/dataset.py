@@ -178,6 +178,9 @@ class Signature:
     """in what the gaps between samples are measured, where models are told of them"""
     frames: bool = False
     """whether each sample is a square image, row by row"""
+    per_time: bool = False
+    """whether the number to predict counts events per time, as a heart rate does: played twice as
+    fast, a signal has twice as many"""
 
     @staticmethod
     def of_classes(

@@ -1,7 +1,6 @@
 """Models on the Hugging Face Hub: the files of ``save_pretrained``, and nothing pickled.
 
->>> model = HubSequenceModel(1, 10)
->>> model.push_to_hub("user/name")
+>>> push_to_hub(load_run("runs/digits"), "user/name")
 >>> model = HubSequenceModel.from_pretrained("user/name")
 
 Needs the extra ``hub``; a model from a local folder does not.
@@ -9,6 +8,7 @@ Needs the extra ``hub``; a model from a local folder does not.
 
 import os
 import tempfile
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -16,8 +16,11 @@ from typing import Any, Self
 import torch
 
 from s4d_torch._extras import missing_package
+from s4d_torch.deploy.cards import card_of, page
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.nn.pretrained import CONFIG, WEIGHTS
+from s4d_torch.training import Run
+from s4d_torch.training.saved.packaged import Card
 
 CARD = "README.md"
 
@@ -31,9 +34,10 @@ def hub_package() -> Any:
 
 
 def push_to_hub(
-    model: SequenceModel,
+    model: SequenceModel | Run,
     repo_id: str,
     *,
+    about: Mapping[str, str] | None = None,
     private: bool | None = None,
     token: str | bool | None = None,
     revision: str | None = None,
@@ -42,17 +46,26 @@ def push_to_hub(
 ) -> str:
     """Upload weights and config to ``"user/name"``, made if need be; the commit's address.
 
-    A model card is added unless the repository has one.
+    A model card is added unless the repository has one. That of a run (``load_run``) has the fields
+    of the models that come with the package: data, licence, split, scores with intervals, size,
+    speed. ``about`` replaces what the run says of itself, and adds what only its owner knows:
+    ``{"not_for": "...", "licence": "..."}``.
     """
     _check_name(repo_id)
-    if not isinstance(model, SequenceModel):
-        raise TypeError(f"expected a SequenceModel, got a {type(model).__name__}")
+    run = model if isinstance(model, Run) else None
+    network = model.model if isinstance(model, Run) else model
+    if not isinstance(network, SequenceModel):
+        raise TypeError(f"expected a SequenceModel or a run of one, got a {type(network).__name__}")
+    if run is None and about:
+        raise ValueError("about is for the card of a run; give the run (load_run), not its model")
+    name = repo_id.rpartition("/")[2]
+    known = None if run is None else card_of(run, name, **(about or {}))
     api = hub_package().HfApi(token=token)
     repo = str(api.create_repo(repo_id, private=private, exist_ok=True).repo_id)
     with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
+        network.save_pretrained(folder)
         if not api.file_exists(repo, CARD, revision=revision):
-            (Path(folder) / CARD).write_text(card(model, repo), encoding="utf-8")
+            (Path(folder) / CARD).write_text(card(network, repo, known), encoding="utf-8")
         commit = api.upload_folder(
             repo_id=repo,
             folder_path=folder,
@@ -102,18 +115,18 @@ class HubSequenceModel(SequenceModel):
     push_to_hub = push_to_hub
 
 
-def card(model: SequenceModel, repo_id: str) -> str:
-    """A short model card with what the Hub wants to know."""
+def card(model: SequenceModel, repo_id: str, known: Card | None = None) -> str:
+    """A model card with what the Hub wants to know, and what is ``known`` of a trained one."""
     config = model.config
     count = sum(x.numel() for x in model.parameters())
+    head = page(known) if known is not None else f"# {repo_id.rpartition('/')[2]}\n"
     return f"""---
 library_name: s4d-torch
 tags:
 - state-space-model
 - s4d
 ---
-# {repo_id.rpartition("/")[2]}
-
+{head}
 A state space model of {config["n_layers"]} layers with d_model {config["d_model"]} and d_state \
 {config["d_state"]}: {count} parameters. It reads {config["d_input"]} \
 {"kinds of tokens" if config["encoder"] == "embedding" else "features"} and gives \

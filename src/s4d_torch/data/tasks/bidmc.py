@@ -26,6 +26,7 @@ RATE = 125
 LENGTH = 32 * RATE
 STRIDE = 3 * RATE
 INPUTS = ("II", "PLETH")
+PER_MINUTE = ("HR", "RESP")
 VALIDATION, TEST = 0.15, 0.15
 SplitBy = Literal["window", "patient"]
 
@@ -79,7 +80,8 @@ def load_bidmc(number: str, options: BidmcOptions, folder: DataFolder) -> Datase
     )
     views = Sequences(_view(stored.train.inputs[0].values))
     # windows of a patient stand together: a few of all are a few of each patient
-    return stored.mapped(lambda split: replace(split, inputs=(views,))).grouped()
+    dataset = stored.mapped(lambda split: replace(split, inputs=(views,))).grouped()
+    return replace(dataset, signature=replace(stored.signature, per_time=number in PER_MINUTE))
 
 
 def _find_headers(folder: DataFolder) -> list[Path]:

@@ -56,8 +56,8 @@ class Card(About):
     parameters: int
     bytes: int
     """of the weights"""
-    microseconds: float
-    """for one sample, compiled, on one core"""
+    microseconds: float | None
+    """for one sample, compiled, on one core; None for a model that has no step"""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
