@@ -80,9 +80,9 @@ def _words(run: Run) -> dict[str, str]:
         "answers": _answers(signature),
         "data": data,
         "licence": (UNSAID if own else task.licence) or UNSAID,
-        "split": f"{'by the options of its data' if own else task.name}{how and f', with {how}'}",
+        "split": f"the test split of {own.name if own else task.name}{how and f', with {how}'}",
         "not_for": "anything it was not tested on; its owner has not said more",
-        "use": f"s4d info {run.folder.name if run.folder else 'RUN'}",
+        "use": "",  # its owner knows where it will be
     }
 
 
@@ -131,7 +131,8 @@ def page(card: Card) -> str:
 
 def _lines(card: Card) -> Iterator[str]:
     yield f"# {card.name}: {card.title}\n"
-    yield f"    {card.use}\n"
+    if card.use:
+        yield f"    {card.use}\n"
     yield f"- **reads** {card.reads}"
     yield f"- **answers** {card.answers}"
     yield f"- **learned from** {card.data}"
@@ -140,7 +141,8 @@ def _lines(card: Card) -> Iterator[str]:
     speed = f"; {card.microseconds:.2g} us for a sample on one core" if card.microseconds else ""
     yield f"- **size** {card.parameters:,} parameters, {card.bytes / 1000:,.0f} kB{speed}"
     yield f"- **not for** {card.not_for}\n"
-    yield f"Trained by `{card.command}` at commit {card.commit[:10]}."
+    changed = ", with changes" if card.commit.endswith("-dirty") else ""
+    yield f"Trained by `{card.command}` at commit {card.commit[:10]}{changed}."
 
 
 def shown(card: Card) -> str:
