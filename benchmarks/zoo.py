@@ -85,9 +85,23 @@ RECIPES = {
         not_for="anything but a first look at generating",
         use="s4d generate digits-pixels --count 16 --zoom 8 --out digits.png",
     ),
+    "heart-rate": Recipe(
+        train="bidmc-hr --causal --preset small --data.split patient --data.sample-rate 25 "
+        "--data.seconds 16 --data.tempos 8 --model.n-layers 4 --model.d-model 32 "
+        "--model.d-state 32 --model.norm layer --model.dropout 0.1 --epochs 8 --batch-size 16 "
+        "--lr 0.01",
+        title="beats per minute from ECG and pulse, while they are recorded",
+        reads="ECG lead II in mV and the pulse oximeter's PLETH, 25 samples per second",
+        answers="the heart rate in beats per minute, of what it has heard so far",
+        data="BIDMC (Pimentel et al. 2016): 8 minutes each of 46 patients in intensive care",
+        licence="PhysioNet terms (ODC-BY 1.0)",
+        split="by patient: 32 to learn from, 7 to validate, 7 to test",
+        not_for="medicine, in any way: seven patients are no test of what it does to others",
+        use="s4d info heart-rate",
+    ),
     "grey-images": Recipe(
         train="image --causal --preset small --model.n-layers 3 --model.d-model 48 "
-        "--model.d-state 32 --epochs 3",
+        "--model.d-state 32 --epochs 5",
         title="what a small grey photograph shows, read pixel by pixel",
         reads="1,024 grey pixels (0 to 255), row by row, of 32x32",
         answers="one of the ten classes of CIFAR-10",

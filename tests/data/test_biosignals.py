@@ -12,6 +12,7 @@ from s4d_torch.data.dataset import Dataset
 from s4d_torch.data.files.wfdb import read_header, read_record
 from s4d_torch.data.folder import DataFolder, MissingDataError
 from s4d_torch.data.task import TASKS
+from s4d_torch.data.tasks import bidmc
 from s4d_torch.data.tasks.bidmc import BidmcOptions, load_bidmc
 
 Array = npt.NDArray[Any]
@@ -236,6 +237,60 @@ def test_no_patient_is_in_two_splits(tmp_path: Path) -> None:
     assert other.test.index.tolist() != data.test.index.tolist()
 
 
+def test_fewer_samples_are_means_and_windows_may_be_shorter(tmp_path: Path) -> None:
+    write_patients(tmp_path / "bidmc")
+    data = load(tmp_path, sample_rate=25, seconds=16)
+    windows, signature = data.train.inputs[0], data.signature
+    assert windows.values.shape[1:] == (400, 2)
+    assert (signature.sample_rate, signature.length) == (25, 400)
+    for i in data.train.index:
+        record, number = 1 + i // 17, i % 17
+        wanted = np.array([2, 1997]) + 375 * number + record  # the middle of five
+        np.testing.assert_allclose(windows[i][[0, -1], 0] * 10, wanted, rtol=1e-5)
+        assert data.train.targets[i] == 60 + record + 3 * number + 7.5
+
+
+@pytest.mark.parametrize(("rate", "slots"), [(125, 21), (25, 20)])
+def test_copies_are_faster_and_so_are_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int, slots: int
+) -> None:
+    """Half as fast again: 4.5 seconds of the record from window to window, and 48 in each."""
+    write_patients(tmp_path / "bidmc", seconds=60)
+    plain = load(tmp_path, split="patient", sample_rate=rate)
+    played = [(1.0, np.ones(2, np.float32)), (1.5, np.full(2, 2, np.float32))]
+    monkeypatch.setattr(bidmc, "_tempos", lambda *_: played)
+    data = load(tmp_path, split="patient", sample_rate=rate, tempos=1)
+    windows, targets, owners = data.train.inputs[0], data.train.targets, data.train.groups
+    both = slots + 14  # windows that begin in a record, and in its copy
+    for name, split in data.splits.items():
+        before = plain.splits[name].index
+        mine = split.index[split.index % both < slots]
+        assert targets[mine].tolist() == plain.train.targets[before].tolist()
+        assert len(mine) == len(split) or name == "train"
+    copies = data.train.index[data.train.index % both >= slots]
+    assert len(copies) == 4  # each fourth of three for each of five or six records
+    assert owners is not None
+    assert set(owners[copies]) <= set(owners[plain.train.index // slots * both])
+    first, step = (125 // rate - 1) / 2, 1.5 * 125 / rate  # in samples of the record
+    for i in copies:
+        record, number = 1 + i // both, i % both - slots
+        ends = np.array([0, 32 * rate - 1]) + 3 * rate * number
+        np.testing.assert_allclose(
+            windows[i][[0, -1], 0] * 10, 2 * (first + step * ends + record), rtol=1e-5
+        )
+        begin, end = int(4.5 * number), int(4.5 * number + 48)
+        assert targets[i] == 1.5 * (60 + record + np.arange(begin, end).mean())
+
+
+def test_copies_are_drawn_anew_for_each_record() -> None:
+    options = BidmcOptions(split="patient", tempos=5)
+    drawn = [[tempo for tempo, _ in bidmc._tempos(options, record)] for record in (0, 1, 0)]
+    assert drawn[0] == drawn[2] != drawn[1]
+    assert drawn[0][0] == 1
+    assert all(0.6 <= tempo <= 1.7 for tempo in drawn[0])
+    assert len(set(drawn[0])) == 6
+
+
 def test_a_few_windows_are_of_all_patients(tmp_path: Path) -> None:
     write_patients(tmp_path / "bidmc")
     few = load(tmp_path).shortened(train=10)
@@ -266,6 +321,12 @@ def test_windows_with_a_missing_sample_are_left_out(tmp_path: Path) -> None:
 def test_bidmc_options_and_files_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown split 'patients'; did you mean 'patient'"):
         BidmcOptions(split="patients")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="sample_rate 50: choose 125 or 25"):
+        BidmcOptions(sample_rate=50)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tempos 3 needs split 'patient', got 'window'"):
+        BidmcOptions(tempos=3)
+    with pytest.raises(ValueError, match="but no other SpO2; leave it out"):
+        load(tmp_path, "SpO2", tempos=1, split="patient")
     (tmp_path / "bidmc").mkdir()
     with pytest.raises(MissingDataError, match=r"no records bidmcNN\.hea; unpack bidmc-ppg"):
         load(tmp_path)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from s4d_torch.data.dataset import Array, Batch, Dataset, Kind, Sequences, Signature, Split
+from s4d_torch.data.dataset import Array, Batch, Dataset, Kind, Split
 from s4d_torch.nn.model import SequenceModel
 from s4d_torch.training import (
     DivergenceError,
@@ -30,8 +30,7 @@ from s4d_torch.training import (
 from s4d_torch.training.batches import Step, feed
 from s4d_torch.training.build import build_model
 from s4d_torch.training.distributed import Processes
-from s4d_torch.training.evaluation import physical
-from s4d_torch.training.loop import Trainer, at_rate
+from s4d_torch.training.loop import Trainer
 from s4d_torch.training.run import predict_sequences
 from s4d_torch.training.saved.store import MemoryStore
 from training_job import small_config, small_data
@@ -138,48 +137,17 @@ def test_every_step_may_have_a_sampling_rate_of_its_own(monkeypatch: pytest.Monk
     assert set(seen[False]) == {1.0}
 
 
-@pytest.mark.parametrize(("per_time", "wanted"), [(True, [50.0, 20.0]), (False, [100.0, 40.0])])
-def test_what_counts_events_per_time_changes_with_the_rate(
-    per_time: bool, wanted: list[float]
-) -> None:
-    """Samples twice as far apart: half as many beats per minute."""
-    units: Any = {"target_shift": 70.0, "target_scale": 30.0, "per_time": per_time}
-    signature = replace(small_data(kind="regression").signature, **units)
-    targets = (torch.tensor([100.0, 40.0]) - 70) / 30
-    changed = physical(at_rate(2.0, targets, signature), signature)
-    torch.testing.assert_close(changed, torch.tensor(wanted).double(), atol=1e-4, rtol=0)
-
-
-def test_a_frequency_is_learned_beyond_those_that_were_seen() -> None:
-    """From tones of 0.9 to 1.1 at all rates to tones of 0.7 and 1.4: only if targets go along."""
-    random = np.random.default_rng(0)
-
-    def tones(frequency: Any) -> Split:
-        phase = random.uniform(0, 2 * np.pi, len(frequency))[:, None]
-        waves = np.sin(0.2 * frequency[:, None] * np.arange(150) + phase)
-        return Split.whole((Sequences(waves[..., None].astype(np.float32)),), frequency)
-
-    splits = [tones(random.uniform(0.9, 1.1, 300)) for _ in range(2)]
-    far = tones(np.repeat([0.7, 1.4], 20))
-    errors = {}
-    for per_time in (True, False):
-        signature = Signature(
-            "regression", 1, 1, 150, target_shift=1.0, target_scale=0.3, per_time=per_time
-        )
-        data = Dataset(splits[0], splits[1], far, signature)
-        config = small_config(
-            {"d_model": 16, "d_state": 16, "pooling": "mean"},
-            {"lr": 0.01},
-            {"rate_jitter": 0.6, "epochs": 4, "batch_size": 10},
-        )
-        errors[per_time] = train_on(data, config, device="cpu").summary["test"]["rmse"]
-    assert errors[True] < 0.1 < 0.25 < errors[False]
-
-
 def test_a_sampling_rate_of_its_own_needs_a_dt() -> None:
     config = small_config(training={"rate_jitter": 0.5}, model={"architecture": "lstm"})
     with pytest.raises(ValueError, match=r"rate_jitter .* changes dt.*'lstm' has none"):
         train_on(small_data(), config, device="cpu")
+
+
+def test_what_counts_events_per_time_is_not_jittered() -> None:
+    data = small_data(kind="regression")
+    data = replace(data, signature=replace(data.signature, per_time=True))
+    with pytest.raises(ValueError, match="counts events per time"):
+        train_on(data, small_config(training={"rate_jitter": 0.5}), device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ def build_model(config: Config, signature: Signature) -> Pretrained:
             f"rate_jitter {jitter:g} changes dt, and architecture {architecture!r} has none; "
             "leave it out, or use architecture 'ssm'"
         )
+    if jitter and signature.per_time:
+        raise ValueError(
+            f"rate_jitter {jitter:g} plays signals at other speeds, and the number to predict "
+            "counts events per time, which change along; leave it out"
+        )
     if signature.clock is not None and architecture != "ssm":
         raise ValueError(
             f"this data says when its samples came, and architecture {architecture!r} cannot be "

@@ -36,6 +36,7 @@ LATER_OF_DATA = {
     "table": ("layout", "missing", "groups", "time_column"),
     "ucr": (*DROPPING, "times"),
     **dict.fromkeys(("fsdd", "sc35", "sc35-ar"), DROPPING),
+    **dict.fromkeys(("bidmc-hr", "bidmc-rr", "bidmc-spo2"), ("seconds", "sample_rate", "tempos")),
 }
 USUAL_METRICS: dict[Kind, str] = {
     "classification": "accuracy",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from s4d_torch._interruption import Interrupted
-from s4d_torch.data.dataset import Dataset, Signature
+from s4d_torch.data.dataset import Dataset
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training import distributed, divergence
 from s4d_torch.training.batches import Order, Part, feed, read_part
@@ -199,7 +199,7 @@ class Trainer:
                 return_state=part.piece is not None and not part.piece.last,
             )
         self.carried.after(end)
-        return y, at_rate(self.rate, batch.targets, self.dataset.signature)
+        return y, batch.targets
 
     def _evaluation_is_due(self) -> bool:
         step = self.state.step
@@ -342,17 +342,6 @@ def evaluation_interval(epochs: int) -> int:
 def _mix(seed: int, step: int, rank: int) -> int:
     """One seed of 64 bits for each step and process."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def at_rate(rate: float, targets: Tensor, signature: Signature) -> Tensor:
-    """Targets of signals whose samples are taken to lie ``rate`` steps apart.
-
-    Those that count events per time change with it: ``p -> p / rate`` in their own unit.
-    """
-    if rate == 1 or not signature.per_time:
-        return targets
-    zero = signature.target_shift / signature.target_scale
-    return (targets + zero) / rate - zero
 
 
 def _jittered(most: float, seed: int, step: int) -> float:

@@ -6,10 +6,15 @@ every 3 seconds, and its target is the mean of the monitor's 32 values within it
 any of these values or a sample is missing is left out: of 7950 windows 12 for the heart rate, 153
 for the respiratory rate, 192 for the oxygen saturation (150 of them in a record without any). A
 respiratory rate of 0, which one record has for a while, is taken as the monitor gave it.
+
+46 patients are few voices: a model that has heard so many hearts knows them by their beat. Copies
+of their records played slower and faster (``tempos``), whose numbers per minute change along, leave
+it nothing to go by but the time between beats.
 """
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,14 +25,17 @@ from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
 from s4d_torch.data.files.wfdb import WfdbRecord, read_record
 from s4d_torch.data.folder import DataFolder, MissingDataError, Scratch, Source, require_files
 from s4d_torch.data.splits import cut_randomly
-from s4d_torch.data.task import ARENA, LAPTOP, Task, check_choices, register
+from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, check_choices, register
 
 RATE = 125
-LENGTH = 32 * RATE
-STRIDE = 3 * RATE
+SECONDS, APART = 32, 3  # of a window, and from one to the next
+LENGTH = SECONDS * RATE
 INPUTS = ("II", "PLETH")
 PER_MINUTE = ("HR", "RESP")
 VALIDATION, TEST = 0.15, 0.15
+SLOWEST, FASTEST = 0.6, 1.7  # tempos of copies
+LOUDNESS = 0.4  # the standard deviation of the logarithm of what they are multiplied by
+FEWER = 4  # of the windows of a copy every so manieth is learned from
 SplitBy = Literal["window", "patient"]
 
 FOLDER = "bidmc"
@@ -44,41 +52,74 @@ class BidmcOptions:
     """window: at random, as published, where a test window overlaps training windows of the same
     patient; patient: no patient is in two splits"""
     split_seed: int = 0
-    """of the random splits"""
+    """of the random splits, and of the copies"""
+    seconds: int = SECONDS
+    """of a window"""
+    sample_rate: Literal[125, 25] = 125
+    """samples per second; at 25 each is the mean of five"""
+    tempos: int = 0
+    """copies of each record to learn from that are played slower or faster, 0.6 to 1.7 times, and
+    louder or softer; for the heart and respiratory rate, which change along, and split patient"""
 
     def __post_init__(self) -> None:
         check_choices(self, split=SplitBy)
+        check_at_least(1, self, "seconds")
+        check_at_least(0, self, "tempos")
+        if self.sample_rate not in (RATE, RATE // 5):
+            raise ValueError(f"sample_rate {self.sample_rate}: choose {RATE} or {RATE // 5}")
+        if self.tempos and self.split != "patient":
+            raise ValueError(
+                f"tempos {self.tempos} needs split 'patient', got {self.split!r}: copies of what "
+                "is tested would be learned from"
+            )
+
+    @property
+    def length(self) -> int:
+        """Samples of a window."""
+        return self.seconds * self.sample_rate
+
+    @property
+    def stride(self) -> int:
+        """Samples from the beginning of one window to that of the next."""
+        return APART * self.sample_rate
 
 
 class _Windows(NamedTuple):
-    """Windows over one long signal: window i begins at sample ``STRIDE * i`` of ``signals``.
+    """Windows over one long signal: window i begins at sample ``stride * i`` of ``signals``.
 
     signals (samples, 2); targets (windows,) with NaN for windows that are not to be used, among
-    them those that reach from one record into the next; patients (windows,) numbers them.
+    them those that reach from one record into the next; patients (windows,) numbers them; copies
+    (windows,) are those of records played at another tempo.
     """
 
     signals: Array
     targets: Array
     patients: Array
+    copies: Array
 
 
 def load_bidmc(number: str, options: BidmcOptions, folder: DataFolder) -> Dataset:
-    """Windows (n, 4000, 2) with the mean of ``number``: HR and RESP per minute, or SpO2 in %.
+    """Windows (n, length, 2) with the mean of ``number``: HR and RESP per minute, or SpO2 in %.
 
     Signals are kept once, in millivolts and in the oximeter's own unit; windows are views of them.
     Inputs and targets are standardised with the mean and deviation of the training windows.
     """
+    if options.tempos and number not in PER_MINUTE:
+        raise ValueError(
+            f"tempos {options.tempos}: a record that is played faster has another heart and "
+            f"respiratory rate, but no other {number}; leave it out"
+        )
     headers = _find_headers(folder)
     files = [*headers, *(path.with_suffix(".dat") for path in headers)]
     files += [path.with_name(f"{path.stem}n{path.suffix}") for path in files]
     require_files(files, "is the download complete?")
     stored = folder.prepared(
         f"bidmc-{number.lower()}",
-        {"number": number, "split": options.split, "seed": options.split_seed, "groups": True},
+        {"number": number, "groups": True, **asdict(options)},
         files,
-        lambda scratch: _build(_read_windows(headers, number, scratch), options),
+        lambda scratch: _build(_read_windows(headers, number, options, scratch), options),
     )
-    views = Sequences(_view(stored.train.inputs[0].values))
+    views = Sequences(_view(stored.train.inputs[0].values, options))
     # windows of a patient stand together: a few of all are a few of each patient
     dataset = stored.mapped(lambda split: replace(split, inputs=(views,))).grouped()
     return replace(dataset, signature=replace(stored.signature, per_time=number in PER_MINUTE))
@@ -93,29 +134,57 @@ def _find_headers(folder: DataFolder) -> list[Path]:
     raise MissingDataError(f"{root}: no records bidmcNN.hea; unpack {SOURCES[0].name} there")
 
 
-def _view(signals: Array) -> Array:
-    """All windows of a long signal, (windows, LENGTH, features), without copying it."""
-    every = np.lib.stride_tricks.sliding_window_view(signals, LENGTH, axis=0)
-    return every[::STRIDE].transpose(0, 2, 1)
+def _view(signals: Array, options: BidmcOptions) -> Array:
+    """All windows of a long signal, (windows, length, features), without copying it."""
+    every = np.lib.stride_tricks.sliding_window_view(signals, options.length, axis=0)
+    return every[:: options.stride].transpose(0, 2, 1)
 
 
-def _read_windows(headers: list[Path], number: str, scratch: Scratch) -> _Windows:
-    """Put the records one behind the other, each filled up with zeros to a multiple of STRIDE."""
-    pieces, targets, patients = [], [], []
-    for path in headers:
+def _read_windows(
+    headers: list[Path], number: str, options: BidmcOptions, scratch: Scratch
+) -> _Windows:
+    """Put the records one behind the other, each filled up with zeros to a multiple of a stride."""
+    pieces, targets, patients, copies = [], [], [], []
+    for place, path in enumerate(headers):
         record = _read_at(RATE, path)
         numerics = _read_at(1, path.with_name(f"{path.stem}n.hea"))
-        piece = np.stack([record[name] for name in INPUTS], axis=1).astype(np.float32)
-        targets.append(_window_targets(piece, numerics[number]))
-        pieces.append(np.pad(piece, ((0, len(targets[-1]) * STRIDE - len(piece)), (0, 0))))
+        signal = np.stack([record[name] for name in INPUTS], axis=1).astype(np.float32)
         # who was recorded, from the comment on the source; some patients have several records
         found = re.search(r"matched/(s\d+)", " ".join(record.header.comments))
-        patients += [found[1] if found else path.stem] * len(targets[-1])
+        for tempo, gains in _tempos(options, place):
+            piece = _played(signal, tempo, RATE // options.sample_rate) * gains
+            targets.append(_window_targets(piece, numerics[number], tempo, options))
+            count = len(targets[-1])
+            pieces.append(np.pad(piece, ((0, count * options.stride - len(piece)), (0, 0))))
+            patients += [found[1] if found else path.stem] * count
+            copies += [tempo != 1] * count
     signals = scratch.array((sum(map(len, pieces)), len(INPUTS)), np.float32)
     signals[:] = np.concatenate(pieces)
-    count = len(_view(signals))
+    count = len(_view(signals, options))
     owners = np.unique(patients, return_inverse=True)[1]
-    return _Windows(signals, np.concatenate(targets)[:count], owners[:count])
+    return _Windows(
+        signals, np.concatenate(targets)[:count], owners[:count], np.array(copies)[:count]
+    )
+
+
+def _tempos(options: BidmcOptions, record: int) -> Iterator[tuple[float, Array]]:
+    """How fast and how loud, (2,), a record is played: first as it is, then its copies."""
+    yield 1.0, np.ones(len(INPUTS), dtype=np.float32)
+    random = np.random.default_rng([options.split_seed, record])
+    for _ in range(options.tempos):
+        tempo = np.exp(random.uniform(np.log(SLOWEST), np.log(FASTEST)))
+        yield float(tempo), np.exp(random.normal(0, LOUDNESS, len(INPUTS))).astype(np.float32)
+
+
+def _played(signal: Array, tempo: float, every: int) -> Array:
+    """A signal (samples, features) at a tempo, as means of ``every`` samples, one for as many."""
+    if every > 1:
+        signal = np.lib.stride_tricks.sliding_window_view(signal, every, axis=0).mean(-1)
+    if tempo == 1:
+        return signal[::every]
+    places = np.arange(0, len(signal) - 1, every * tempo)
+    known = np.arange(len(signal))
+    return np.stack([np.interp(places, known, x) for x in signal.T], axis=1).astype(np.float32)
 
 
 def _read_at(rate: int, path: Path) -> WfdbRecord:
@@ -125,20 +194,24 @@ def _read_at(rate: int, path: Path) -> WfdbRecord:
     return record
 
 
-def _window_targets(signals: Array, numeric: Array) -> Array:
-    """One target for each stride of a record; NaN where a window has none, or does not fit in."""
-    targets = np.full(-(-len(signals) // STRIDE), np.nan)
-    per_window, step = LENGTH // RATE, STRIDE // RATE
-    for i in range((len(signals) - LENGTH) // STRIDE + 1):
-        whole = np.isfinite(signals[i * STRIDE : i * STRIDE + LENGTH]).all()
-        values = numeric[i * step : i * step + per_window]
-        if whole and len(values) == per_window:
-            targets[i] = values.mean()
+def _window_targets(signals: Array, numeric: Array, tempo: float, options: BidmcOptions) -> Array:
+    """One target for each stride of a record; NaN where a window has none, or does not fit in.
+
+    Played ``tempo`` times as fast, a window takes more of the monitor's seconds, and what is
+    counted per minute is more by as much.
+    """
+    length, stride = options.length, options.stride
+    targets = np.full(-(-len(signals) // stride), np.nan)
+    for i in range((len(signals) - length) // stride + 1):
+        whole = np.isfinite(signals[i * stride : i * stride + length]).all()
+        begin, end = (int(tempo * seconds) for seconds in (APART * i, APART * i + options.seconds))
+        if whole and end <= len(numeric):
+            targets[i] = tempo * numeric[begin:end].mean()
     return targets
 
 
 def _build(windows: _Windows, options: BidmcOptions) -> Dataset:
-    usable = np.flatnonzero(np.isfinite(windows.targets))
+    usable = np.flatnonzero(np.isfinite(windows.targets) & ~windows.copies)
     seed = options.split_seed
     if options.split == "window":
         parts = [usable[part] for part in cut_randomly(len(usable), (VALIDATION, TEST), seed)]
@@ -151,32 +224,35 @@ def _build(windows: _Windows, options: BidmcOptions) -> Dataset:
             f"{len(usable)} windows do not make three splits by {options.split}: they have "
             f"{', '.join(str(len(part)) for part in parts)} windows; are there more records?"
         )
+    played = np.flatnonzero(np.isfinite(windows.targets) & windows.copies)[::FEWER]
+    learned = np.isin(windows.patients[played], windows.patients[parts[0]])
+    parts[0] = np.concatenate([parts[0], played[learned]])
     stored = Sequences(windows.signals)  # load_bidmc makes windows of them
     splits = [Split((stored,), windows.targets, part, groups=windows.patients) for part in parts]
-    mean, deviation = _moments(windows.signals, parts[0])
+    mean, deviation = _moments(windows.signals, parts[0], options)
     targets = splits[0].labels()
     signature = Signature(
         "regression",
         features=len(INPUTS),
         outputs=1,
-        length=LENGTH,
+        length=options.length,
         input_shift=tuple(mean.tolist()),
         input_scale=tuple((1 / deviation).tolist()),
         target_shift=float(targets.mean()),
         target_scale=float(targets.std()) or 1.0,
-        sample_rate=RATE,
+        sample_rate=options.sample_rate,
     )
     return Dataset.of(splits, signature)
 
 
-def _moments(signals: Array, index: Array) -> tuple[Array, Array]:
+def _moments(signals: Array, index: Array, options: BidmcOptions) -> tuple[Array, Array]:
     """Mean and deviation of the windows of ``index`` per feature, (2,) each.
 
-    A stretch of STRIDE samples counts as often as there are windows over it.
+    A stretch of ``stride`` samples counts as often as there are windows over it.
     """
     steps = np.zeros(len(signals) + 1)
-    np.add.at(steps, index * STRIDE, 1)
-    np.add.at(steps, index * STRIDE + LENGTH, -1)
+    np.add.at(steps, index * options.stride, 1)
+    np.add.at(steps, index * options.stride + options.length, -1)
     covered = np.cumsum(steps)[:-1]
     used = covered > 0
     weights, numbers = covered[used], signals[used].astype(np.float64)
