@@ -180,7 +180,7 @@ PUBLISHED = {  # accuracy in per cent at 16 kHz, and of the same models at 8 kHz
 SC35 = register(
     Task(
         name="sc35",
-        summary="spoken words, one second of raw audio at 16 kHz",
+        summary="spoken words, one second of raw audio",
         options=SpeechOptions,
         load=load_speech,
         metric="accuracy",
