@@ -73,8 +73,12 @@ def _data(config: Config) -> tuple[float, float]:
     if task == "sc35":
         sequences *= len(options.words) / WORDS if options.words else 1.0
         length = float(options.sample_rate)
+    if task.startswith("bidmc"):
+        length = float(options.length)
     if task in ("pathfinder", "pathx"):
         sequences = LEARNED_FROM * options.count
+    if task == "pathx":
+        length = float(options.size**2)
     if task in ("text", "retrieval"):
         length = min(length, options.max_length)
     return min(sequences, config.training.train_size or sequences), length
