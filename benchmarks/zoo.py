@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.deploy.cards import card_of, page, shown
 from s4d_torch.training import Run
 from s4d_torch.training.saved import packaged
@@ -123,7 +124,7 @@ def main() -> None:
             data = ["--data-dir", str(given.data_dir)] if given.data_dir else []
             options = [*shlex.split(RECIPES[name].train), "--out", str(folder), *data]
             subprocess.run([sys.executable, "-m", "s4d_torch", "train", *options], check=True)
-        pack(name, folder, command)
+        pack(name, folder, command, DataFolder(given.data_dir or default_root()))
     total = sum(path.stat().st_size for path in packaged.FOLDER.rglob("*") if path.is_file())
     print(f"{total / 1e6:.2f} MB in {packaged.FOLDER.name}")
     fill(Path(__file__).parents[1] / "docs" / "models.md")
@@ -139,8 +140,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def pack(name: str, source: Path, command: str) -> None:
-    """Put the run in ``source`` into the package."""
+def pack(name: str, source: Path, command: str, data: DataFolder) -> None:
+    """Put the run in ``source`` into the package, tested once more."""
     target, recipe = packaged.FOLDER / name, RECIPES[name]
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source / "best", target / "best", ignore=shutil.ignore_patterns("*.lock"))
@@ -150,7 +151,12 @@ def pack(name: str, source: Path, command: str) -> None:
     card = card_of(run, name, **{key: x for key, x in vars(recipe).items() if key != "train"})
     if len(card.commit) != 40:
         raise SystemExit(f"{source} was trained by changed code; commit, and train it again")
-    card = replace(card, command=command)  # without the folders of this machine
+    tested = run.evaluate(run.dataset(data))
+    if any(abs(tested.scores[x] - score) > 1e-6 for x, score in card.scores.items()):
+        raise SystemExit(f"{name} scores {tested.scores} now; {card.scores} when it was trained")
+    ends = {x: list(interval) for x, interval in tested.intervals.items()}
+    # without the folders of this machine
+    card = replace(card, command=command, intervals=ends)
     _write(target / packaged.CARD, card.to_json())
     _write(target / packaged.ANSWERS, answers(run))
     (target / packaged.PAGE).write_text(page(card), encoding="utf-8")

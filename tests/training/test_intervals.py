@@ -1,6 +1,8 @@
 """Intervals of scores: known values, coverage, and what cannot have one."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +47,8 @@ def test_auroc_of_draws_is_the_metric(classes: int) -> None:
     drawn = np.random.default_rng(0).integers(30, size=(20, 30))
     drawn[0] = np.arange(30)
     drawn[1] = int((targets == 0).nonzero()[0])  # of one class there is none
-    found = auroc_of_draws(outputs, targets, drawn)
+    times = np.stack([np.bincount(row, minlength=30) for row in drawn])
+    found = auroc_of_draws(outputs, targets, times)
     for row, value in zip(drawn, found, strict=True):
         index = torch.from_numpy(row)
         expected = METRICS["auroc"].score(outputs[index], targets[index])
@@ -76,11 +79,46 @@ def test_what_has_no_interval() -> None:
 
 
 def test_scores_are_shown_with_their_interval() -> None:
-    assert show_score("accuracy", 47 / 48, wilson(47, 48), 48) == (
-        "97.92% (89.1 to 99.6 on 48 cases)"
-    )
-    assert show_score("rmse", 1.23456, (1.0, 1.5), 20) == "1.235 (1 to 1.5 on 20 cases)"
-    assert show_score("accuracy", 0.5, None, 5000) == "50.00%"
+    test = {"accuracy": 47 / 48, "rmse": 1.23456}
+    known = {"accuracy": wilson(47, 48), "rmse": (1.0, 1.5)}
+    summary: dict[str, Any] = {"test": test, "test_intervals": known, "test_cases": 48}
+    assert show_score("accuracy", summary) == "97.92% (89.1 to 99.6 on 48 cases)"
+    summary["test_groups"] = 6
+    assert show_score("rmse", summary) == "1.235 (1 to 1.5 on 48 cases of 6 groups)"
+    assert show_score("accuracy", {"test": {"accuracy": 0.5}, "test_cases": 5000}) == "50.00%"
+
+
+def test_cases_of_one_group_are_drawn_together() -> None:
+    """300 cases of 6 patients, of whom a model knows some and others not, are 6 cases."""
+    random = np.random.default_rng(0)
+    patients = np.repeat(np.arange(6), 50)
+    right = random.random(300) < np.array([0.99, 0.95, 0.9, 0.5, 0.98, 0.6])[patients]
+    targets = torch.zeros(300, dtype=torch.int64)
+    outputs = torch.stack([torch.from_numpy(right), torch.from_numpy(~right)], 1).float()
+    names = ["a", "b", "c", "d", "e", "f"]
+    groups = np.array(names)[patients]
+    alone = score_intervals(outputs, targets, ["accuracy"])["accuracy"]
+    together = score_intervals(outputs, targets, ["accuracy"], groups)["accuracy"]
+    means = np.array([right[patients == i].mean() for i in range(6)])
+    error = means.std(ddof=1) / np.sqrt(6)
+    assert together[1] - together[0] > 2.5 * (alone[1] - alone[0])
+    assert together[1] - together[0] == pytest.approx(2 * 1.96 * error, rel=0.3)
+    each = score_intervals(outputs, targets, ["accuracy"], np.arange(300))
+    assert each["accuracy"] == alone  # a group for each case is no group
+    assert score_intervals(outputs, targets, ["accuracy"], np.zeros(300)) == {}  # one says nothing
+
+
+def test_groups_of_a_run_are_in_its_summary() -> None:
+    plain = small_data(kind="regression")
+    groups = np.arange(64) // 3
+    data = plain.mapped(lambda split: replace(split, groups=groups))
+    run, alone = (train_on(each, small_config(), device="cpu") for each in (data, plain))
+    assert run.summary["test_groups"] == len(set(groups[data.test.index]))
+    assert "test_groups" not in alone.summary
+    assert run.summary["test"] == alone.summary["test"]
+    ends = run.summary["test_intervals"]["rmse"]
+    assert run.evaluate(data).intervals["rmse"] == pytest.approx(ends)
+    assert ends != alone.summary["test_intervals"]["rmse"]
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 from rich.console import Console
 from rich.markup import escape
@@ -115,7 +116,9 @@ class Evaluate:
                 batch_size=size,
                 advance=None if shown is None else shown.advance,
             )
-        evaluation = score(outputs, targets, dataset.signature, intervals=True)
+        owners = [split.owners for split in splits if split.owners is not None]
+        groups = np.concatenate(owners) if len(owners) == len(splits) else None
+        evaluation = score(outputs, targets, dataset.signature, intervals=True, groups=groups)
         found: dict[str, Any] = {
             "run": self.run_folder,
             "task": config.task,

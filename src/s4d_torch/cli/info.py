@@ -149,9 +149,7 @@ def _show(run: Run, console: Console) -> None:
 
 
 def _score(run: Run, name: str) -> str:
-    summary = run.summary
-    interval = summary.get("test_intervals", {}).get(name)
-    return show_score(name, summary["test"][name], interval, summary.get("test_cases", 0))
+    return show_score(name, run.summary)
 
 
 def _training_line(run: Run) -> str:

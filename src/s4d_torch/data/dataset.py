@@ -121,6 +121,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.index)
 
+    @property
+    def owners(self) -> Array | None:
+        """What each sequence comes from, (n,); None where that is not known."""
+        return None if self.groups is None else self.groups[self.index]
+
     def part(self, positions: Array | slice) -> Split:
         """The rows at these positions of this split."""
         return replace(self, index=self.index[positions])

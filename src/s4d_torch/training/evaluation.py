@@ -229,10 +229,16 @@ def surprise(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score(
-    outputs: Tensor, targets: Tensor, signature: Signature, *, intervals: bool = False
+    outputs: Tensor,
+    targets: Tensor,
+    signature: Signature,
+    *,
+    intervals: bool = False,
+    groups: Array | None = None,
 ) -> Evaluation:
     """The loss and all scores of predictions; those of a regression in the targets' own unit.
 
+    ``intervals`` are found too if asked for; ``groups`` (n,) say which cases belong together.
     Predictions that are no numbers have no score, whatever class they would seem to name.
     """
     if signature.kind == "generation":
@@ -247,7 +253,7 @@ def score(
         for name, metric in METRICS.items()
         if metric.kind == signature.kind
     }
-    known = score_intervals(outputs, targets, list(scores)) if intervals else {}
+    known = score_intervals(outputs, targets, list(scores), groups) if intervals else {}
     return Evaluation(loss, scores, known)
 
 

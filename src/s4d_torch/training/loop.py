@@ -254,7 +254,8 @@ class Trainer:
             processes=self.processes,
             piece=self.config.training.tbptt,
         )
-        found = score(outputs, targets, self.dataset.signature, intervals=split == "test")
+        tested: Any = {"intervals": split == "test", "groups": self.dataset.splits[split].owners}
+        found = score(outputs, targets, self.dataset.signature, **tested)
         return self.processes.from_first(found)  # decisions follow from it
 
     def _save(self, asked_to_stop: bool) -> None:

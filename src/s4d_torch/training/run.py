@@ -12,9 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from s4d_torch.data.dataset import Dataset
+from s4d_torch.data.dataset import Dataset, Split
 from s4d_torch.data.fingerprint import changes, fingerprint
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.data.task import TASKS, Task
@@ -111,7 +112,7 @@ class Run(Predictor):
         options: Any = {"precision": precision, "rate": rate, "piece": training.tbptt}
         outputs, targets = predict(self.model, dataset, rows, batch_size=size, **options)
         check_outputs(outputs)
-        return score(outputs, targets, dataset.signature, intervals=True)
+        return score(outputs, targets, dataset.signature, intervals=True, groups=rows.owners)
 
 
 def changed_data(changed: Sequence[str]) -> str:
@@ -323,6 +324,7 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
         "test_loss": test.loss,
         "test_cases": len(trainer.dataset.test),
         "test_intervals": {name: list(ends) for name, ends in test.intervals.items()},
+        **_count_groups(trainer.dataset.test),
         "validation": state.best_score,
         "best_epoch": state.best_epoch,
         "steps": state.step,
@@ -338,6 +340,11 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
     if said := advice(store.rows, where):
         reporter.message(said)
     return Run(config, trainer.dataset.signature, best.eval(), store.rows, summary, where)
+
+
+def _count_groups(split: Split) -> dict[str, int]:
+    """How many groups its cases come from, where that is known."""
+    return {} if split.owners is None else {"test_groups": len(np.unique(split.owners))}
 
 
 def default_folder(config: Config, parent: str | os.PathLike[str] = "runs") -> Path:

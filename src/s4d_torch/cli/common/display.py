@@ -31,8 +31,7 @@ class Final(Reporter):
 
     def end(self, summary: Mapping[str, Any]) -> None:
         name, show = summary["metric"], METRICS[summary["metric"]].show
-        interval = summary.get("test_intervals", {}).get(name)
-        test = show_score(name, summary["test"][name], interval, summary.get("test_cases", 0))
+        test = show_score(name, summary)
         say(
             self.console,
             f"{summary['task']}: test {name} {test}, "

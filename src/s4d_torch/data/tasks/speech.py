@@ -88,7 +88,7 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
         )
     # The time of a folder changes with what is in it: 35 of them stand for 105829 files.
     files = [root / name for name in (*LISTS.values(), *words)]
-    key: dict[str, Any] = {"words": words, "borrowed": borrowed}
+    key: dict[str, Any] = {"words": words, "borrowed": borrowed, "groups": True}
     dataset = folder.prepared(
         "sc35",
         key,
@@ -123,13 +123,17 @@ def _halve(names: list[str]) -> tuple[list[str], list[str]]:
     """Two parts without a common speaker, about equal in clips."""
     speakers: dict[str, list[str]] = {}
     for name in names:
-        speaker = name.partition("/")[2].partition("_nohash_")[0]
-        speakers.setdefault(speaker, []).append(name)
+        speakers.setdefault(speaker_of(name), []).append(name)
     halves: tuple[list[str], list[str]] = ([], [])
     # The most talkative first, each to the half that has fewer clips by then.
     for speaker in sorted(speakers, key=lambda one: (-len(speakers[one]), one)):
         min(halves, key=len).extend(speakers[speaker])
     return sorted(halves[0]), sorted(halves[1])
+
+
+def speaker_of(name: str) -> str:
+    """Who speaks in ``word/SPEAKER_nohash_0.wav``."""
+    return name.partition("/")[2].partition("_nohash_")[0]
 
 
 def _build(
@@ -157,7 +161,10 @@ def _build(
     stored = Sequences(clips)
     scale = 1 / root_mean_square(stored, index["train"])
     signature = Signature.of_classes(words, length=LENGTH, input_scale=(scale,), sample_rate=RATE)
-    splits = {split: Split((stored,), labels, rows) for split, rows in index.items()}
+    speakers = np.array([speaker_of(name) for name in names])
+    splits = {
+        split: Split((stored,), labels, rows, groups=speakers) for split, rows in index.items()
+    }
     return Dataset(splits["train"], splits["validation"], splits["test"], signature)
 
 

@@ -74,9 +74,7 @@ def best_constant(dataset: Dataset, split: str) -> float:
 
 
 def _groups(split: Split) -> Array | None:
-    if split.groups is None:
-        return None
-    return np.unique(split.groups[split.index], return_inverse=True)[1]
+    return None if split.owners is None else np.unique(split.owners, return_inverse=True)[1]
 
 
 def _text(array: Array) -> str:

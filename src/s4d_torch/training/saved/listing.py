@@ -123,7 +123,7 @@ def _interval(summary: Mapping[str, Any]) -> tuple[float, float] | None:
     if metric in (known := summary.get("test_intervals") or {}):
         low, high = known[metric]
         return float(low), float(high)
-    if metric != "accuracy" or not cases:
+    if metric != "accuracy" or not cases or summary.get("test_groups"):
         return None
     return wilson(round(summary["test"][metric] * cases), cases)
 
