@@ -47,7 +47,8 @@ RECIPES = {
         answers="one of nine words: all that the copy of the data at hand has",
         data="Speech Commands 0.02 (Warden 2018): 1,800 clips to learn from, 180 to test",
         licence="CC BY 4.0",
-        split="by speaker: those of the test are not among those learned from",
+        split="by speaker: those of the test are not among those learned from; 20 speakers to test, "
+        "by whom the interval is",
         not_for="words or languages it has not heard (it has no class for 'none of them'), "
         "security, or anything that must not be misheard",
         use="s4d stream words clip.wav",
@@ -96,9 +97,9 @@ RECIPES = {
         answers="the heart rate in beats per minute, of what it has heard so far",
         data="BIDMC (Pimentel et al. 2016): 8 minutes each of 46 patients in intensive care",
         licence="PhysioNet terms (ODC-BY 1.0)",
-        split="by patient: 32 to learn from, 7 to validate, 7 to test",
+        split="by patient: 32 to learn from, 7 to validate, 7 to test, by whom the interval is",
         not_for="medicine, in any way: seven patients are no test of what it does to others",
-        use="s4d info heart-rate",
+        use="s4d stream heart-rate < recording.csv",
     ),
     "grey-images": Recipe(
         train="image --causal --preset small --model.n-layers 3 --model.d-model 48 "
