@@ -147,16 +147,9 @@ def predict(
             part = mine[first : first + batch_size]
             together = order[first * processes.count :][: batch_size * processes.count]
             longest = 0 if piece is None else int(dataset.sample_counts(split, together).max())
-            if piece is not None and longest > piece:
-                pieces = LongSequences(dataset, split, part, range(0, longest, piece), device)
-                read = pieces.surprise if kind == "generation" else pieces.track
-                answer, target = read(model, precision=precision, rate=rate)
-            else:
-                batch = dataset.batch(split, part if len(part) else np.arange(1))
-                moved = batch if device is None else batch.to(device)
-                answer, target = call(model, moved, precision=precision, rate=rate), batch.targets
-                if kind == "generation":  # all of it would not fit into memory
-                    answer, target = surprise(answer, moved.targets)
+            cuts = range(0, longest, piece) if piece is not None and longest > piece else None
+            some = SomeSequences(dataset, split, part, device)
+            answer, target = some.answers(model, cuts, precision=precision, rate=rate)
             outputs.append(answer[: len(part)].cpu())
             targets.append(target[: len(part)].cpu())
             if advance is not None:
@@ -169,8 +162,8 @@ def predict(
 
 
 @dataclass(frozen=True)
-class LongSequences:
-    """Long sequences, cut at ``cuts``; the ``positions`` of this process among them.
+class SomeSequences:
+    """A batch of a split: the sequences at ``positions`` in this process, which may be none.
 
     A process whose sequences have ended, or that has none, reads one along: of a model in shards
     each needs the others in every call.
@@ -179,30 +172,42 @@ class LongSequences:
     dataset: Dataset
     split: Split
     positions: Array
-    cuts: range
     device: torch.device | None
 
-    def surprise(self, model: nn.Module, **options: Any) -> tuple[Tensor, Tensor]:
-        """As :func:`surprise` of the whole sequences; a state is carried from cut to cut."""
+    def answers(
+        self, model: nn.Module, cuts: range | None, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs and targets; of long sequences from cut to cut, with a state carried on."""
+        generates = self.dataset.signature.kind == "generation"
+        if cuts is not None:
+            return (self.surprise if generates else self.track)(model, cuts, **options)
+        used = self.positions if len(self.positions) else np.arange(1)
+        batch = self._moved(self.dataset.batch(self.split, used))
+        outputs = call(model, batch, **options)
+        # to generate, all of the outputs would not fit into memory
+        return surprise(outputs, batch.targets) if generates else (outputs, batch.targets)
+
+    def surprise(self, model: nn.Module, cuts: range, **options: Any) -> tuple[Tensor, Tensor]:
+        """As :func:`surprise` of the whole sequences."""
         counts = self.dataset.sample_counts(self.split, self.positions)
         nats, symbols = torch.zeros(len(counts), dtype=torch.float64), torch.from_numpy(counts)
         rows, state = np.arange(len(counts)), None
-        for first in self.cuts:
+        for first in cuts:
             going = counts[rows] > first
             rows, used = rows[going], self.positions[rows[going]]
             if not len(rows):
-                self._read(model, np.arange(1), 0, None, **options)
+                self._read(model, np.arange(1), 0, cuts.step, None, **options)
                 continue
             state = None if state is None else state.select(torch.from_numpy(going))
-            outputs, targets, state = self._read(model, used, first, state, **options)
+            outputs, targets, state = self._read(model, used, first, cuts.step, state, **options)
             nats[rows] += surprise(outputs, targets)[0].cpu()
         return nats, symbols
 
-    def track(self, model: nn.Module, **options: Any) -> tuple[Tensor, Tensor]:
+    def track(self, model: nn.Module, cuts: range, **options: Any) -> tuple[Tensor, Tensor]:
         """Answers and targets at each sample of sequences of one length, (n, length, outputs)."""
         used, state, pieces = self.positions if len(self.positions) else np.arange(1), None, []
-        for first in self.cuts:
-            outputs, targets, state = self._read(model, used, first, state, **options)
+        for first in cuts:
+            outputs, targets, state = self._read(model, used, first, cuts.step, state, **options)
             pieces.append((outputs.cpu(), targets.cpu()))
         answers, wanted = (torch.cat(rows, 1) for rows in zip(*pieces, strict=True))
         return answers, wanted
@@ -212,14 +217,17 @@ class LongSequences:
         model: nn.Module,
         positions: Array,
         first: int,
+        size: int,
         state: ModelState | None,
         **options: Any,
     ) -> tuple[Tensor, Tensor, ModelState | None]:
         """Outputs and targets of the piece from ``first`` on, and the state at its end."""
-        batch = self.dataset.piece(self.split, positions, first, self.cuts.step)
-        batch = batch if self.device is None else batch.to(self.device)
+        batch = self._moved(self.dataset.piece(self.split, positions, first, size))
         outputs, state = go_on(model, batch, state, **options)
         return outputs, batch.targets, state
+
+    def _moved(self, batch: Batch) -> Batch:
+        return batch if self.device is None else batch.to(self.device)
 
 
 def surprise(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
