@@ -47,8 +47,8 @@ RECIPES = {
         answers="one of nine words: all that the copy of the data at hand has",
         data="Speech Commands 0.02 (Warden 2018): 1,800 clips to learn from, 180 to test",
         licence="CC BY 4.0",
-        split="by speaker: those of the test are not among those learned from; 20 speakers to test, "
-        "by whom the interval is",
+        split="by speaker: those of the test are not among those learned from; 20 speakers to "
+        "test, by whom the interval is",
         not_for="words or languages it has not heard (it has no class for 'none of them'), "
         "security, or anything that must not be misheard",
         use="s4d stream words clip.wav",
