@@ -62,7 +62,7 @@ class Case:
     def file(self) -> str:
         return f"{self.name.replace(' ', '-')}-{self.drop:g}-{self.way}-{self.seed}.json"
 
-    def measure(self, data: DataFolder) -> dict[str, Any]:
+    def measure(self, data: DataFolder, code: str) -> dict[str, Any]:
         setting = SETTINGS[self.name]
         options = {} if self.way == WHOLE else {"drop": self.drop, "dropped": self.way}
         config = default_config(setting.task, "small", **setting.data, **options)
@@ -73,11 +73,12 @@ class Case:
             "accuracy": run.summary["test"]["accuracy"],
             "test_cases": run.summary["test_cases"],
             "seconds": round(time.process_time() - began, 1),
-            "commit": commit(),
+            "commit": code,
         }
 
 
 def commit() -> str:
+    """Of the code that runs; asked at the start, as the folder may change after."""
     found = subprocess.run(
         ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
         capture_output=True,
@@ -129,10 +130,11 @@ def main() -> None:
     keep_freed_memory()
     options.out.mkdir(parents=True, exist_ok=True)
     found: dict[Case, dict[str, Any]] = {}
+    code = commit()
     for case in cases(options.tasks, options.seeds):
         file = options.out / case.file
         if not file.exists() and not options.show:
-            row = case.measure(DataFolder(options.data_dir, download=False))
+            row = case.measure(DataFolder(options.data_dir, download=False), code)
             write_atomically({file: json.dumps(row).encode()})
             print(case, row, flush=True)
         if file.exists():
