@@ -157,7 +157,7 @@ def pack(name: str, source: Path, command: str, data: DataFolder) -> None:
         raise SystemExit(f"{name} scores {tested.scores} now; {card.scores} when it was trained")
     ends = {x: list(interval) for x, interval in tested.intervals.items()}
     # without the folders of this machine
-    card = replace(card, command=command, intervals=ends)
+    card = replace(card, command=command, intervals=card.intervals | ends)
     _write(target / packaged.CARD, card.to_json())
     _write(target / packaged.ANSWERS, answers(run))
     (target / packaged.PAGE).write_text(page(card), encoding="utf-8")

@@ -6,7 +6,7 @@ The models of the package and those that go to the Hub have the same fields.
 import json
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from s4d_torch.nn.pretrained import WEIGHTS
 from s4d_torch.training import METRICS, Run
 from s4d_torch.training.reports.describe import describe_signature, own_data
 from s4d_torch.training.saved import packaged
+from s4d_torch.training.saved.listing import interval_of_test
 from s4d_torch.training.saved.packaged import About, Card
 from s4d_torch.training.saved.run_folder import BEST, ENVIRONMENT
 
@@ -48,13 +49,19 @@ def card_of(run: Run, name: str, **words: str) -> Card:
         command=_command(surroundings.get("command") or ()),
         commit=surroundings.get("commit") or UNSAID,
         scores={metric: summary["test"][metric]} | summary["test"],
-        intervals=summary["test_intervals"],
+        intervals=_intervals(summary),
         cases=summary["test_cases"],
         parameters=summary["parameters"],
         bytes=(run.folder / BEST / WEIGHTS).stat().st_size,
         microseconds=microseconds(run),
         **{**_words(run), **words},
     )
+
+
+def _intervals(summary: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Of all scores where cases are few, else of the one that judges, where it follows from it."""
+    known, first = dict(summary["test_intervals"]), interval_of_test(summary)
+    return known if first is None else {summary["metric"]: list(first)} | known
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -111,13 +111,13 @@ def _read(folder: Path, when: datetime) -> RunRecord:
         best_epoch=summary["best_epoch"],
         validation=summary["validation"],
         test=summary["test"],
-        interval=_interval(summary),
+        interval=interval_of_test(summary),
         parameters=summary["parameters"],
         seconds=summary["seconds"],
     )
 
 
-def _interval(summary: Mapping[str, Any]) -> tuple[float, float] | None:
+def interval_of_test(summary: Mapping[str, Any]) -> tuple[float, float] | None:
     """Of the score that judges the run; only that of an accuracy follows from the score alone."""
     metric, cases = summary["metric"], summary.get("test_cases")
     if metric in (known := summary.get("test_intervals") or {}):
