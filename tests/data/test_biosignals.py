@@ -323,6 +323,8 @@ def test_bidmc_options_and_files_are_checked(tmp_path: Path) -> None:
         BidmcOptions(split="patients")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="sample_rate 50: choose 125 or 25"):
         BidmcOptions(sample_rate=50)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="seconds 500: a record has 480"):
+        BidmcOptions(seconds=500)
     with pytest.raises(ValueError, match="tempos 3 needs split 'patient', got 'window'"):
         BidmcOptions(tempos=3)
     with pytest.raises(ValueError, match="but no other SpO2; leave it out"):

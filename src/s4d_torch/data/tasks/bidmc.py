@@ -28,6 +28,7 @@ from s4d_torch.data.splits import cut_randomly
 from s4d_torch.data.task import ARENA, LAPTOP, Task, check_at_least, check_choices, register
 
 RATE = 125
+RECORDED = 480  # seconds of a record
 SECONDS, APART = 32, 3  # of a window, and from one to the next
 LENGTH = SECONDS * RATE
 INPUTS = ("II", "PLETH")
@@ -65,6 +66,8 @@ class BidmcOptions:
         check_choices(self, split=SplitBy)
         check_at_least(1, self, "seconds")
         check_at_least(0, self, "tempos")
+        if self.seconds > RECORDED:
+            raise ValueError(f"seconds {self.seconds}: a record has {RECORDED}")
         if self.sample_rate not in (RATE, RATE // 5):
             raise ValueError(f"sample_rate {self.sample_rate}: choose {RATE} or {RATE // 5}")
         if self.tempos and self.split != "patient":
@@ -205,7 +208,7 @@ def _window_targets(signals: Array, numeric: Array, tempo: float, options: Bidmc
     for i in range((len(signals) - length) // stride + 1):
         whole = np.isfinite(signals[i * stride : i * stride + length]).all()
         begin, end = (int(tempo * seconds) for seconds in (APART * i, APART * i + options.seconds))
-        if whole and end <= len(numeric):
+        if whole and begin < end <= len(numeric):
             targets[i] = tempo * numeric[begin:end].mean()
     return targets
 
