@@ -1,5 +1,6 @@
 """Time as it comes: gaps, resets and packed sequences, over the registries."""
 
+import copy
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -181,11 +182,36 @@ def test_compiled_code_and_plain_torch_agree_in_gradients(
         agree(found, expected)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+def test_a_first_order_hold_is_compiled_in_single_precision(
+    bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in plain torch and double precision; steps too small for its formula run there."""
+    ssm = SSM(20, N, discretization="foh", bidirectional=bidirectional, generator=seeded())
+    exact = copy.deepcopy(ssm).double()
+    u, gaps = draw(3, 150, 20).float().requires_grad_(), gaps_of("many", 3, 150)
+    wide = u.detach().double().requires_grad_()
+    assert irregular.compiles(ssm._state_space(1.0), u, Gaps(gaps))
+    assert not irregular.compiles(ssm._state_space(1.0), u, Gaps(1e-4 * gaps))
+    assert not irregular.compiles(exact._state_space(1.0), wide, Gaps(gaps))
+    weights = draw(3, 150, 20, seed=6)
+    found, wanted = (
+        (y := layer(signal, rate=gaps)[0],
+         *torch.autograd.grad((y * weights).sum(), [signal, *layer.parameters()]))
+        for layer, signal in ((ssm, u), (exact, wide))
+    )  # fmt: skip
+    for ours, theirs in zip(found, wanted, strict=True):
+        scale = theirs.abs().max()
+        torch.testing.assert_close(ours.double() / scale, theirs / scale, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("kind", ["few", "many"])
-def test_second_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rule", ["bilinear", "zoh", "dirac"])
+def test_second_gradients(kind: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaps_module, "FEW", len(FEW))
-    ssm, gaps = SSM(2, 4, dtype=torch.float64, generator=seeded()), gaps_of(kind, 2, 9)
-    u = draw(2, 9, 2).requires_grad_()
+    ssm = SSM(2, 4, discretization=rule, dtype=torch.float64, generator=seeded())
+    u, gaps = draw(2, 9, 2).requires_grad_(), gaps_of(kind, 2, 9)
+    assert irregular.compiles(ssm._state_space(1.0), u, Gaps(gaps))
     assert torch.autograd.gradgradcheck(lambda x: ssm(x, rate=gaps)[0].square(), u)
 
 

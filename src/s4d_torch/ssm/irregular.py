@@ -27,7 +27,7 @@ from s4d_torch.ssm.compiled.irregular import scan as compiled
 from s4d_torch.ssm.compiled.irregular.tables import make_tables
 from s4d_torch.ssm.compiled.scan import whole_spans
 from s4d_torch.ssm.compiled.tables import to_lanes
-from s4d_torch.ssm.discretization import CompiledRule, bilinear_low_rank
+from s4d_torch.ssm.discretization import DIRAC, CompiledRule, bilinear_low_rank
 from s4d_torch.ssm.gaps import Gaps
 from s4d_torch.ssm.pairs import readout, to_complex, to_real
 from s4d_torch.ssm.precision import double
@@ -113,7 +113,7 @@ def compiles(space: StateSpace, u: Tensor, gaps: Gaps) -> bool:
         return False
     if not runtime.available(u.device, u.dtype):
         return False
-    return gaps.named is not None or _known(space, gaps) is not None
+    return gaps.named is not None or _known(space, u.dtype, gaps) is not None
 
 
 def _begin(
@@ -144,30 +144,32 @@ def _compiled(space: StateSpace, u: Tensor, gaps: Gaps, ahead: int = 0) -> compi
     C = readout(space.output_row(ahead) / (2 if space.pairs else 1)).unflatten(-1, (-1, 2))
     C = C if space.pairs else C / 2  # real modes are written as pairs, and read once
     D = torch.zeros_like(space.D) if ahead else space.D
-    ends, known = (C.contiguous(), double(D)), _known(space, gaps)
+    ends, known = (C.contiguous(), double(D)), _known(space, u.dtype, gaps)
     if gaps.named is not None:
-        values = gaps.named[0]
-        table = make_tables(*known, values) if known else to_lanes(_table(space, values))
+        values, back = gaps.named[0], space.looks_back
+        table = make_tables(*known, values) if known and not back else None
+        table = to_lanes(_table(space, values)) if table is None else table
         none = table.new_zeros(space.D.shape[0], 0, 4)
         return compiled.System(compiled.TABLES, space.looks_back, table, none, *ends)
     assert known is not None
     rule, modes = known
-    table = to_lanes(modes.new_zeros(len(modes), modes.shape[1], 0, 4))
-    return compiled.System(rule, False, table, modes, *ends)
+    row = 6 if space.looks_back else 4
+    table = to_lanes(modes.new_zeros(len(modes), modes.shape[1], 0, row))
+    return compiled.System(rule, space.looks_back, table, modes, *ends)
 
 
-def _known(space: StateSpace, gaps: Gaps) -> tuple[int, Tensor] | None:
+def _known(space: StateSpace, dtype: torch.dtype, gaps: Gaps) -> tuple[int, Tensor] | None:
     """The number of the rule and the modes, where compiled code can make the steps of gaps."""
     rule = space.rule.code if isinstance(space.rule, CompiledRule) else None
     if rule not in compiled.RULES or rule is None:
         return None
-    modes = _modes(space)
-    return (rule, modes) if compiled.safe(modes, gaps.each) else None
+    modes = _modes(space, rule)
+    return (rule, modes) if compiled.safe(rule, modes, gaps.each, dtype) else None
 
 
-def _modes(space: StateSpace) -> Tensor:
-    """``dt A`` and ``dt B``, (H, M, 4)."""
-    B = space.B * space.step_size
+def _modes(space: StateSpace, rule: int) -> Tensor:
+    """``dt A`` and ``dt B``, (H, M, 4); B itself where samples are events of no length."""
+    B = space.B if rule == DIRAC else space.B * space.step_size
     if space.kernel_rule.adjust is not None:
         step = space.discrete()._replace(B_now=B)
         B = space.kernel_rule.adjust(space, step, space.C)[0].B_now

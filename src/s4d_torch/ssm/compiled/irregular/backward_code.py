@@ -113,7 +113,7 @@ def segment_back(  # type: ignore[no-untyped-def]
             table, grad = tables[m].reshape(-1), grad_tables[m].reshape(-1)
         else:
             make_rows(rule, modes[m], times, n, own)
-            for q in range(n * 4 * W):
+            for q in range(n * (6 if back else 4) * W):
                 grad[q] = 0
         run_again(table, ids, n, back, x, begun[m], states)
         run_back(table, ids, n, back, exact, d, C[m], states, gs[m], out, grad_C[m], grad)

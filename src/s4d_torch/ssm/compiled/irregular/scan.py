@@ -14,12 +14,13 @@ from s4d_torch.ssm.autodiff import again, gradients
 from s4d_torch.ssm.compiled.operator import Operator
 from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, in_large_pages, share
 from s4d_torch.ssm.compiled.tables import from_lanes, to_lanes
-from s4d_torch.ssm.discretization import BILINEAR, ZOH
+from s4d_torch.ssm.discretization import BILINEAR, DIRAC, FOH, ZOH
 
-RULES = (BILINEAR, ZOH)  # those whose steps are made on the way
+RULES = (BILINEAR, ZOH, FOH, DIRAC)  # those whose steps are made on the way
 CHUNKS = 2  # parts of a batch whose gradients are added up apart, for as many threads
 SEGMENT = 64  # as in forward_code.py
 LARGEST_ANGLE = 1e5  # as in complex_math.py
+SMALLEST_STEP = 1e-5  # of a first-order hold, whose formula loses as many digits
 TABLES = -1  # in place of a rule
 
 
@@ -27,7 +28,7 @@ class System(NamedTuple):
     """A system as the operator reads it, all in double precision.
 
     ``tables`` (G, M, gaps, 4 W): A_bar and B_now of each gap, real and imaginary parts, or 6 W
-    with B_before, if it ``looks_back``; or without gaps ``modes`` (H, M, 4): ``dt A``, ``dt B``.
+    with B_before, if it ``looks_back``; or without gaps ``modes`` (H, M, 4), as in ``steps_code``.
     ``C`` (H, M, 2) is the real row that reads a state, ``D`` (H,) the skip. ``rule`` is TABLES, or
     the number of one of RULES.
     """
@@ -62,10 +63,17 @@ def run(
     return y, torch.view_as_complex(parts)
 
 
-def safe(modes: Tensor, gaps: Tensor) -> bool:
-    """Whether steps can be made on the way: no mode without any motion, no angle too large."""
+def safe(rule: int, modes: Tensor, gaps: Tensor, dtype: torch.dtype) -> bool:
+    """Whether steps can be made on the way: no mode without any motion, no angle too large.
+
+    A first-order hold only for signals in single precision, and steps that are not tiny.
+    """
     z = modes[..., :2].detach()
     still = bool((z == 0).all(-1).any())
+    if rule == FOH:
+        smallest = float(z.norm(dim=-1).min() * gaps.min())
+        if dtype == torch.float64 or not smallest > SMALLEST_STEP:
+            return False
     return not still and float(z[..., 1].abs().max() * gaps.max()) < LARGEST_ANGLE
 
 
@@ -118,7 +126,7 @@ def _run(
     if int(spans[:, 1].sum()) != len(y):
         y.zero_()
     arrays = (*read, y, end, in_large_pages(kept))
-    room = _room(6 * SEGMENT + 1, C.shape[1])
+    room = _room(8 * SEGMENT + 1, C.shape[1])
     _share("forward", (ahead, rule, back), len(spans), arrays, room)
     return y, end, kept
 
@@ -169,8 +177,8 @@ def _run_backward(
     sums = [u.new_zeros(chunks, *tables.shape)]
     sums += [x.new_zeros(chunks, *x.shape) for x in (modes, C, D)]
     arrays = (*read, kept, grad_y, grad_end, grad_u, *ends, *sums)
-    work, *others = _room(6 * SEGMENT + 2, C.shape[1])
-    room = work, u.new_empty((8 * SEGMENT + 3) * LANES), *others
+    work, *others = _room(8 * SEGMENT + 2, C.shape[1])
+    room = work, u.new_empty((10 * SEGMENT + 3) * LANES), *others
     _share("backward", (ahead, chunk, rule, back), chunks, arrays, room)
     a, b, c, d = (x.sum(0, dtype=torch.float64) for x in sums)
     return grad_u, a, b, c, d, *ends
@@ -264,6 +272,13 @@ def _plain_steps(
         if rule == ZOH:
             power = torch.exp(r * z)
             return power, b / z * (power - 1), torch.zeros_like(power)
+        if rule == DIRAC:
+            power = torch.exp(r * z)
+            return power, b.expand_as(power), torch.zeros_like(power)
+        if rule == FOH:
+            power = torch.exp(r * z)
+            mean = (power - 1) / (r * z)
+            return power, b / z * (mean - 1), b / z * (power - mean)
         w = 1 / (1 - 0.5 * r * z)
         return 2 * w - 1, r * b * w, torch.zeros_like(w)
 

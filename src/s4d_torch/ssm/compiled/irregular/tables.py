@@ -10,11 +10,11 @@ from s4d_torch.ssm.autodiff import again, gradients
 from s4d_torch.ssm.compiled.operator import Operator
 from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
 from s4d_torch.ssm.compiled.tables import to_lanes
-from s4d_torch.ssm.discretization import ZOH
+from s4d_torch.ssm.discretization import DIRAC, ZOH
 
 
 def make_tables(rule: int, modes: Tensor, gaps: Tensor) -> Tensor:
-    """Modes (H, M, 4), ``dt A`` and ``dt B``, gaps (n,) -> A_bar and B_now, (G, M, n, 4 W)."""
+    """Modes (H, M, 4), as in ``steps_code``, gaps (n,) -> A_bar and B_now, (G, M, n, 4 W)."""
     tables: Tensor = _tables(to_lanes(modes), gaps, rule)
     return tables
 
@@ -75,6 +75,9 @@ def _plain(modes: Tensor, *, gaps: Tensor, rule: int) -> Tensor:
     if rule == ZOH:
         A = torch.exp(r * z)
         B = b / z * (A - 1)
+    elif rule == DIRAC:
+        A = torch.exp(r * z)
+        B = b.expand_as(A)
     else:
         w = 1 / (1 - 0.5 * r * z)
         A, B = 2 * w - 1, r * b * w
