@@ -14,7 +14,7 @@ from torch import Generator
 from torch.testing import assert_close
 
 from s4d_torch import SequenceModel, load
-from s4d_torch.deploy import HubSequenceModel, push_to_hub
+from s4d_torch.deploy import HubSequenceModel, cards, push_to_hub
 from s4d_torch.training import default_config, train
 from s4d_torch.training.saved import packaged
 
@@ -129,6 +129,12 @@ def test_the_card_of_a_run_has_the_fields_of_the_packages_models(
     assert 'HubSequenceModel.from_pretrained("user/name")' in card
     with pytest.warns(UserWarning, match="standardised|raw"):
         assert_equal(HubSequenceModel.from_pretrained("user/name"), run.model)  # type: ignore[arg-type]
+
+
+def test_no_place_on_the_owners_machine_is_told() -> None:
+    typed = ["/data/ann/bin/s4d", "train", "/data/ann/beats.csv", "--out=/data/ann/runs/a", "--lr"]
+    assert cards._command([*typed, "0.01"]) == "s4d train beats.csv --out=a --lr 0.01"
+    assert cards._command([]) == "not said"
 
 
 def test_a_model_of_the_package_goes_with_its_card(hub: type[FakeApi]) -> None:

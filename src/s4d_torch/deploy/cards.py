@@ -41,8 +41,8 @@ def card_of(run: Run, name: str, **words: str) -> Card:
     if packaged.is_packaged(run.folder):
         given: dict[str, Any] = {"name": name, **words}
         return replace(packaged.card(run.folder.name), **given)
-    surroundings = json.loads((run.folder / ENVIRONMENT).read_text(encoding="utf-8"))
-    summary = run.summary
+    place, summary = run.folder / ENVIRONMENT, run.summary
+    surroundings = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
     metric = summary["metric"]
     return Card(
         name=name,
@@ -50,7 +50,7 @@ def card_of(run: Run, name: str, **words: str) -> Card:
         commit=surroundings.get("commit") or UNSAID,
         scores={metric: summary["test"][metric]} | summary["test"],
         intervals=_intervals(summary),
-        cases=summary["test_cases"],
+        cases=summary.get("test_cases", 0),  # unknown in runs of earlier releases
         parameters=summary["parameters"],
         bytes=(run.folder / BEST / WEIGHTS).stat().st_size,
         microseconds=microseconds(run),
@@ -60,14 +60,19 @@ def card_of(run: Run, name: str, **words: str) -> Card:
 
 def _intervals(summary: Mapping[str, Any]) -> dict[str, list[float]]:
     """Of all scores where cases are few, else of the one that judges, where it follows from it."""
-    known, first = dict(summary["test_intervals"]), interval_of_test(summary)
+    known, first = dict(summary.get("test_intervals") or {}), interval_of_test(summary)
     return known if first is None else {summary["metric"]: list(first)} | known
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """As it was typed; of places on the owner's machine the last name alone."""
-    places = (Path(each).name if Path(each).is_absolute() else each for each in arguments)
-    return shlex.join(places) or UNSAID
+    """As it was typed, without places on the owner's machine."""
+    return shlex.join(map(_without_place, arguments)) or UNSAID
+
+
+def _without_place(text: str) -> str:
+    """Of an absolute path the last name alone, also behind ``--option=``."""
+    option, equals, value = text.rpartition("=")
+    return f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}"
 
 
 def _words(run: Run) -> dict[str, str]:
@@ -80,7 +85,7 @@ def _words(run: Run) -> dict[str, str]:
         for key, value in asdict(chosen).items()
         if key not in ("path", "paths") and value != getattr(usual, key, None)
     }
-    how = ", ".join(f"{key} {value}" for key, value in options.items())
+    how = ", ".join(f"{key} {_without_place(str(value))}" for key, value in options.items())
     return {
         "title": own.name if own else task.summary,
         "reads": describe_signature(signature).rpartition(",")[0],
