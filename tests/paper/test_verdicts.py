@@ -202,6 +202,25 @@ def test_an_open_verdict_says_what_it_takes() -> None:
     assert hopeless.what_it_takes == "No number of seeds decides it with the test cases of sCIFAR."
 
 
+def test_after_one_seed_nobody_knows_how_many_it_takes() -> None:
+    found = decide(Better(), [("ZOH", "S4D")], choices(S4D=[50.0], ZOH=[50.9]))
+    [need] = found.needs
+    assert (need.seeds, need.wanted) == (1, 2)  # so that --decide goes on
+    assert found.what_it_takes == "One seed decides nothing; a second says how many would."
+
+
+def test_a_verdict_shows_what_made_it() -> None:
+    scores = choices(S4D=[50.0, 50.2], ZOH=[53.0, 53.1], DSS=[47.0, 47.3])
+    better = ("ZOH", "S4D")
+    assert [gain.rows for gain in decide(Better(), [better], scores).deciding] == [better]
+    worse = ("DSS", "S4D")
+    [contrary] = decide(Better(), [better, worse], scores).deciding
+    assert contrary.rows == worse
+    assert contrary.interval.startswith("-3.0 ± ")
+    unequal = decide(AllOf(Better(against="S4D"), Alike()), [worse, better], scores)
+    assert [gain.rows for gain in unequal.deciding] == [worse, worse, better]
+
+
 def test_further_seeds_are_for_what_they_may_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     close = choices(S4D=[50.0, 50.5], ZOH=[50.9, 50.6])
     results = Results({}, "tiny", (0, 1))
@@ -255,7 +274,9 @@ def test_a_statement_on_every_dataset_waits_for_all() -> None:
     assert some.holds == "holds"
     assert some.detail.endswith("Without results: SC, BIDMC.")
     strict = Better(everywhere=True)
-    assert decide(strict, pairs, rows, "initialization").holds == "not decided"
+    waiting = decide(strict, pairs, rows, "initialization")
+    assert waiting.holds == "not decided"
+    assert waiting.what_it_takes == "It needs results of SC, BIDMC."
     for row, score in (("S4D-Inv", 50.0), ("S4D-Real", 30.0)):
         rows[row] |= {"SC (AR)": [score, score + 0.2], "BIDMC (HR)": [300 / score, 301 / score]}
     # one signal of BIDMC stands for it

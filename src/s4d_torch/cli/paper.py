@@ -229,15 +229,23 @@ def _reference_table(name: str) -> Table:
 
 @dataclass(frozen=True)
 class WriteReport(Found):
-    """Write report.html (one self-contained page) and report.md from the results there are."""
+    """Write report.html (one self-contained page) and report.md from the results there are.
+
+    And reproduction.md, two screens for a reviewer: what is confirmed, contradicted and open.
+    """
 
     figures: bool = True
     """draw the figures anew; needs matplotlib"""
+    reproduction: Annotated[Path | None, shown("PATH", "reproduction.md in the folder")] = None
+    """where the short form goes"""
 
     def run(self, console: Console) -> None:
-        write_report(self.results(console), self.out, figures=self.figures)
+        results = self.results(console)
+        write_report(results, self.out, figures=self.figures, reproduction=self.reproduction)
         files = f"{self.out / 'report.html'} and {self.out / 'report.md'}"
         say(console, f"the report is in {files}")
+        short = self.reproduction or self.out / "reproduction.md"
+        say(console, f"what is confirmed, contradicted and open is in {short}")
 
 
 @dataclass(frozen=True)

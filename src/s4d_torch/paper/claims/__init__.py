@@ -16,16 +16,18 @@ from s4d_torch.paper.results import Results
 __all__ = ["CLAIMS", "FINDINGS", "Claim", "Finding", "Holds", "Verdict", "judge", "theory"]
 
 
-def judge(results: Results | str | Path | None = None) -> Iterator[tuple[Claim | Finding, Verdict]]:
+def judge(
+    results: Results | str | Path | None = None, scale: str = "tiny"
+) -> Iterator[tuple[Claim | Finding, Verdict]]:
     """All claims with their verdicts: what needs no training, the errata, then the findings.
 
-    ``results`` are those of the paper's tables, or their folder, of which all seeds at scale
-    ``tiny`` are taken; without results the findings stay undecided.
+    ``results`` are those of the paper's tables, or their folder, of which all seeds at ``scale``
+    are taken; without results the findings stay undecided.
     """
     if isinstance(results, str | Path):
         if not Path(results).is_dir():
             raise FileNotFoundError(f"{results} is no folder of results")
-        results = Results.read(results)
+        results = Results.read(results, scale)
     scores = {} if results is None else results.scores
     for claim in sorted(CLAIMS.values(), key=lambda claim: bool(claim.right)):
         yield claim, claim.check()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from s4d_torch._registry import Registry
-from s4d_torch.paper.claims.comparison import Evidence, Rows
+from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows
 from s4d_torch.paper.recipes import RECIPES
 from s4d_torch.paper.scores import Scores, printed_scores
 
@@ -30,25 +30,34 @@ class Need:
 class Verdict:
     """Whether a claim holds; ``effect`` says by how much, ``detail`` in which sense.
 
-    ``needs`` are the comparisons that keep it open.
+    ``needs`` are the comparisons that keep it open, ``deciding`` those that made it what it is: all
+    of one that holds, those that contradict one that fails, those that leave one open. ``missing``
+    are datasets that it waits for.
     """
 
     holds: Holds
     effect: str
     detail: str = ""
     needs: tuple[Need, ...] = ()
+    deciding: tuple[Gain, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def what_it_takes(self) -> str:
-        """``about 12 seeds would decide it``, or that no number would; "" where it is decided."""
-        if self.holds != "not decided" or not self.needs:
+        """``About 12 seeds would decide it.``, or that no number would; "" where it is decided."""
+        if self.holds != "not decided":
             return ""
+        waiting = f"It needs results of {', '.join(self.missing)}." if self.missing else ""
+        if not self.needs:
+            return waiting
+        if any(need.seeds < 2 for need in self.needs):
+            return sentences("One seed decides nothing; a second says how many would.", waiting)
         hopeless = [need for need in self.needs if need.wanted is None]
         if hopeless:
             columns = ", ".join(dict.fromkeys(need.column for need in hopeless))
             return f"No number of seeds decides it with the test cases of {columns}."
         most = max(need.wanted for need in self.needs if need.wanted is not None)
-        return f"About {most} seeds would decide it."
+        return sentences(f"About {most} seeds would decide it.", waiting)
 
 
 PLURAL = {"holds": "hold", "fails": "fail", "holds in part": "hold in part"}

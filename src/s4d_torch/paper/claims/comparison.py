@@ -68,15 +68,25 @@ class Gain:
         return student(max(1, math.floor(both)), LEVEL / comparisons) * math.sqrt(total)
 
     def seeds_until(self, noise: float, comparisons: int = 1) -> int | None:
-        """How many seeds it takes for the noise to fall below this; None: no number does."""
+        """How many seeds it takes for the noise to fall below this; None: no number does.
+
+        The spread is known from two seeds on; with one, two are the next step.
+        """
+        if not self.spread.freedom and math.isfinite(self.cases):
+            return self.seeds + 1
         counts = range(max(2, self.seeds), MOST_SEEDS + 1)
         return next((n for n in counts if self.noise(comparisons, n) < noise), None)
 
-    def __str__(self) -> str:
+    @property
+    def interval(self) -> str:
+        """``+0.4 ± 0.9``, ``-3.1% ± 7.2`` of an RMSE, or why there is none."""
         sign, noise = "" if self.unit == 1 else "%", self.noise()
         unknown = "test error unknown" if math.isinf(self.cases) else "one seed"
         shown = f"± {noise:.1f}" if math.isfinite(noise) else f"({unknown})"
-        return f"{self.column} {self.points:+.1f}{sign} {shown}"
+        return f"{self.points:+.1f}{sign} {shown}"
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.interval}"
 
 
 @dataclass(frozen=True)

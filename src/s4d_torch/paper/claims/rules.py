@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from s4d_torch.paper.claims import comparison
-from s4d_torch.paper.claims.claim import Need, Rule, Verdict
+from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict
 from s4d_torch.paper.claims.comparison import Evidence, Gain, count_seeds, dataset, describe
 from s4d_torch.paper.recipes import Column
 from s4d_torch.paper.scores import Score
@@ -69,23 +69,26 @@ class Pairwise(ABC):
         seen = {dataset(gain.column) for gain in found}
         wanted = dict.fromkeys(dataset(column.name) for column in columns)
         missing = [name for name in wanted if name not in seen]
-        yes = sum(map(self.supports, found))
-        no = sum(self.contradicts(gain, gain.noise(len(found))) for gain in found)
+        supporting = [gain for gain in found if self.supports(gain)]
+        contrary = [gain for gain in found if self.contradicts(gain, gain.noise(len(found)))]
+        still_open = [gain for gain in found if gain not in supporting and gain not in contrary]
+        yes, no = len(supporting), len(contrary)
         detail = f"Beyond noise {yes} of {len(found)} comparisons support it, {no} contradict it."
         if missing:
             detail += f" Without results: {', '.join(missing)}."
         effect = describe(found)
         if no if self.share == 1 else no > yes:
-            return Verdict("fails", effect, detail)
+            return Verdict("fails", effect, detail, deciding=tuple(contrary))
         enough = yes == len(found) if self.share == 1 else yes > self.share * len(found)
         if enough and not (self.everywhere and missing):
-            return Verdict("holds", effect, detail)
+            return Verdict("holds", effect, detail, deciding=tuple(supporting))
         needs = [
             Need(gain.rows, gain.column, gain.seeds, gain.seeds_until(self.enough(gain)))
-            for gain in found
-            if not self.supports(gain) and not self.contradicts(gain, gain.noise(len(found)))
+            for gain in still_open
         ]
-        return Verdict("not decided", effect, detail, tuple(needs))
+        waits_for = tuple(missing) if self.everywhere else ()
+        shown = tuple(still_open or found)
+        return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for)
 
 
 class Better(Pairwise):
@@ -164,11 +167,13 @@ class AllOf:
     def __call__(self, evidence: Evidence) -> Verdict:
         verdicts = [rule(evidence) for rule in self.rules]
         effect = " / ".join(f"{verdict.holds}: {verdict.effect}" for verdict in verdicts)
-        needs = tuple(need for verdict in verdicts for need in verdict.needs)
-        for holds in ("fails", "not decided"):
-            if any(verdict.holds == holds for verdict in verdicts):
-                return Verdict(holds, effect, needs=needs if holds == "not decided" else ())
-        return Verdict("holds", effect)
+        for holds in ("fails", "not decided", "holds"):
+            if decisive := [verdict for verdict in verdicts if verdict.holds == holds]:
+                needs = tuple(need for verdict in decisive for need in verdict.needs)
+                deciding = tuple(gain for verdict in decisive for gain in verdict.deciding)
+                missing = tuple(name for verdict in decisive for name in verdict.missing)
+                return Verdict(holds, effect, "", needs, deciding, missing)
+        return NOTHING
 
 
 @dataclass(frozen=True)
@@ -192,9 +197,10 @@ class BetterOnAverage:
         noise = math.sqrt(sum(gain.noise() ** 2 for gain in found)) / len(found)
         effect = f"{mean:+.1f} ± {noise:.1f} in the mean of {len(found)} of {len(columns)} columns"
         effect = f"{effect}; {describe(found)}"
+        deciding = tuple(found)
         if len(found) < len(columns) or abs(mean - self.by) < noise:
-            return Verdict("not decided", effect)
-        return Verdict("holds" if mean > self.by else "fails", effect)
+            return Verdict("not decided", effect, deciding=deciding)
+        return Verdict("holds" if mean > self.by else "fails", effect, deciding=deciding)
 
 
 @dataclass(frozen=True)
@@ -217,10 +223,9 @@ class BestWins:
         tries = len(found) * len(ours) * len(theirs)
         wins = [sum(gain.points > noise * gain.noise(tries) for gain in found) for noise in (1, -1)]
         effect, detail = describe(found), f"Beyond noise {wins[0]} of {len(columns)} columns."
-        if wins[0] >= self.several:
-            return Verdict("holds", effect, detail)
         lost = wins[1] < self.several and len(found) == len(columns)
-        return Verdict("fails" if lost else "not decided", effect, detail)
+        holds: Holds = "holds" if wins[0] >= self.several else "fails" if lost else "not decided"
+        return Verdict(holds, effect, detail, deciding=tuple(found))
 
 
 def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:

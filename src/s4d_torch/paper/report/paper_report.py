@@ -1,5 +1,6 @@
 """The paper's report: tables with ours beside the paper's, curves, figures, claims, machine."""
 
+import os
 import shlex
 import statistics
 from collections import Counter
@@ -17,6 +18,7 @@ from s4d_torch.paper.recipes import REFERENCE_TABLES, Column, Recipe, describe_r
 from s4d_torch.paper.report import page as parts
 from s4d_torch.paper.report.chart import Line
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
+from s4d_torch.paper.report.reproduction import make_reproduction
 from s4d_torch.paper.results import Cell, Results, TableResults
 from s4d_torch.training.metrics import METRICS
 
@@ -40,14 +42,22 @@ JUDGEMENT = (
 )
 
 
-def write_report(results: Results, out: Path, *, figures: bool = True) -> None:
-    """Write ``report.html``, one self-contained page, and ``report.md``; figures need ``plots``."""
+def write_report(
+    results: Results, out: Path, *, figures: bool = True, reproduction: Path | None = None
+) -> None:
+    """Write ``report.html``, one self-contained page, and ``report.md``; figures need ``plots``.
+
+    The short form for a reviewer is ``reproduction``, by default ``reproduction.md`` beside them.
+    """
     pictures = [out / "figures" / f"{name}.png" for name in FIGURES] if figures else []
     for picture in pictures:
         save_figure(picture.stem, picture)
     report = make_report(results, pictures)
     for name in ("report.html", "report.md"):
         report.save(out / name)
+    short = reproduction or out / "reproduction.md"
+    whole = Path(os.path.relpath(out / "report.md", short.parent)).as_posix()
+    make_reproduction(results, whole).save(short)
 
 
 def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:

@@ -1,0 +1,176 @@
+"""What a reviewer asks first, on two screens: what is confirmed, contradicted and open."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from s4d_torch.data.task import TASKS
+from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict
+from s4d_torch.paper.claims.claim import count_verdicts, sentences
+from s4d_torch.paper.claims.comparison import Evidence, Gain
+from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
+from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
+from s4d_torch.paper.results import Cell, Results
+from s4d_torch.training.metrics import METRICS
+
+MOST_SHOWN = 2  # comparisons beside a finding; of more, how many and the weakest
+HEADLINE = {"trainable": ", trained", "large": "", "speech-ar": "", "lra": ""}  # what rows end in
+
+HOW = (
+    "Rows are compared seed by seed and case by case. A difference is in points of accuracy, or in "
+    "per cent of an RMSE (100 times the logarithm of a ratio), positive where the first row is "
+    "better; ± is half of a 95 % interval with the spread over seeds and the error of the test "
+    "cases in it, where windows of one patient and clips of one speaker count as one draw. A "
+    "finding is confirmed where every comparison supports it beyond noise, and contradicted where "
+    "one does not beyond the noise of so many comparisons. Rows are alike where the whole interval "
+    "lies within 2 points, or 10 % of an RMSE. One seed decides nothing."
+)
+
+Judged = list[tuple[Finding, Verdict]]
+
+
+def make_reproduction(results: Results, report: str = "report.md") -> Page:
+    """The regime, S4D against S4, then what is confirmed, contradicted and open.
+
+    ``report`` is where the whole report is, seen from this page.
+    """
+    page = Page("What of the paper is reproduced", list(_beginning(results, report)))
+    by_verdict: dict[str, Judged] = {"holds": [], "fails": [], "not decided": []}
+    for finding in FINDINGS.values():
+        verdict = finding.decide(results.scores)
+        by_verdict[verdict.holds].append((finding, verdict))
+    page.add(*_headline(results))
+    page.add(*_decided("Confirmed", by_verdict["holds"]))
+    page.add(*_decided("Contradicted", by_verdict["fails"]))
+    page.add(*_open(by_verdict["not decided"]))
+    page.add(*_without_training(report))
+    return page
+
+
+def _beginning(results: Results, report: str) -> Iterator[PageBlock]:
+    """What was run, what it learned, and how rows are compared."""
+    done = [run for run in results.in_tables() if run.error is None]
+    if not done:
+        yield Paragraph(f"Nothing was run at scale '{results.scale}' yet.")
+        return
+    hours = sum(run.seconds for run in done) / 3600
+    commits = sorted({str(run.environment.get("commit"))[:7] for run in done})
+    yield Paragraph(
+        f"{len(done)} runs at scale '{results.scale}', {hours:.0f} hours of training by one "
+        f"process, at {', '.join(commits)}. The scale keeps the paper's tasks, methods and "
+        "protocol and shrinks models and epochs until a run takes minutes of one thread: levels "
+        "are not the paper's, and only differences between rows are read. Every number is in a "
+        "result file with its commit, its data and the fate of each test case; tables, curves and "
+        f"the commands that made them are in [the whole report]({report})."
+    )
+    header = ["task", "model", "best row", "in the paper", "one answer to all"]
+    yield Table(header, list(_regime(results)), "What is learned at this scale")
+    yield Paragraph(HOW)
+
+
+def _regime(results: Results) -> Iterator[list[str]]:
+    """The best row of each task and size of a model."""
+    best: dict[tuple[str, str], tuple[float, list[str]]] = {}
+    for table in results.tables.values():
+        for row, cells in table.cells.items():
+            for cell in cells.values():
+                if cell.finished and cell.column.value in ("test", "validation"):
+                    key = cell.column.name, _size(cell)
+                    level = statistics.fmean(cell.values) * (1 if cell.is_accuracy else -1)
+                    if key not in best or level > best[key][0]:
+                        shown = [*key, f"{row} {cell}", cell.published or "", _constant(cell)]
+                        best[key] = level, shown
+    yield from (shown for _, shown in best.values())
+
+
+def _size(cell: Cell) -> str:
+    """``4 x 64, N = 32, 2 epochs``"""
+    config = cell.finished[0].config
+    model, epochs = config["model"], config["training"]["epochs"]
+    return f"{model['n_layers']} x {model['d_model']}, N = {model['d_state']}, {epochs} epochs"
+
+
+def _constant(cell: Cell) -> str:
+    run = cell.finished[0]
+    metric = METRICS[TASKS[cell.column.task].metric]
+    return metric.show(run.constant[cell.column.value]) if run.constant else ""
+
+
+def _headline(results: Results) -> list[PageBlock]:
+    """Each S4D against the S4 it approximates, dataset by dataset."""
+    rows = []
+    for name, ending in HEADLINE.items():
+        table = results.tables[name]
+        evidence = Evidence(table.recipe, table.scores)
+        pairs = [(ours + ending, theirs + ending) for ours, theirs in COUNTERPARTS]
+        for column in evidence.columns():
+            if found := {gain.rows: gain for gain in evidence.gains(pairs, [column])}:
+                shown = (found[pair].interval if pair in found else "–" for pair in pairs)
+                seeds = max(gain.seeds for gain in found.values())
+                rows.append([column.name, table.recipe.where, str(seeds), *shown])
+    if not rows:
+        return []
+    header = ["dataset", "as in", "seeds", *(f"{a} over {b}" for a, b in COUNTERPARTS)]
+    caption = "How much better S4D is; negative where it is behind"
+    return [Heading("S4D against S4"), Table(header, rows, caption)]
+
+
+def _decided(title: str, judged: Judged) -> list[PageBlock]:
+    heading = Heading(f"{title}: {len(judged)} of {len(FINDINGS)} findings")
+    if not judged:
+        return [heading]
+    rows = [
+        [f.name, f.statement, _evidence(v.deciding) or v.effect, _by_paper(f)] for f, v in judged
+    ]
+    header = ["finding", "what the paper says", "here", "by its own numbers"]
+    return [heading, Table(header, rows, f"{title} by our runs")]
+
+
+def _evidence(gains: Sequence[Gain]) -> str:
+    """Each comparison, or of many how many there are and the weakest."""
+    if len(gains) <= MOST_SHOWN:
+        return "; ".join(map(_compared, gains))
+    weakest = min(gains, key=lambda gain: abs(gain.points) / (gain.noise() or 1.0))
+    strongest = max(gains, key=lambda gain: abs(gain.points) / gain.unit)
+    both = f"from {_compared(weakest)} to {_compared(strongest)}"
+    return f"{len(gains)} comparisons, {both}"
+
+
+def _compared(gain: Gain) -> str:
+    """``S4D-Inv over S4D-Real, BIDMC (SpO2): +24.1% ± 9.0``"""
+    return f"{gain.rows[0]} over {gain.rows[1]}, {gain.column}: {gain.interval}"
+
+
+def _by_paper(finding: Finding) -> str:
+    verdict = finding.decide_by_paper()
+    return "no numbers printed" if verdict is None else verdict.holds
+
+
+def _open(judged: Judged) -> list[PageBlock]:
+    """What was seen of each that is not decided, and what would decide it."""
+    heading = Heading(f"Open: {len(judged)} of {len(FINDINGS)} findings")
+    begun = [(finding, verdict) for finding, verdict in judged if verdict.deciding]
+    rows = [
+        [f.name, f.statement, _evidence(v.deciding), sentences(v.what_it_takes), _by_paper(f)]
+        for f, v in begun
+    ]
+    header = ["finding", "what the paper says", "open here", "what it takes", "by its own numbers"]
+    blocks: list[PageBlock] = [heading]
+    if rows:
+        blocks.append(Table(header, rows, "Compared, and not decided"))
+    if rest := [finding.name for finding, verdict in judged if not verdict.deciding]:
+        blocks.append(Paragraph(f"Not compared yet: {', '.join(rest)}."))
+    return blocks
+
+
+def _without_training(report: str) -> list[PageBlock]:
+    """How many claims of theory hold, and how many errata there are."""
+    claims = [claim for claim in CLAIMS.values() if not claim.right]
+    counted = count_verdicts((claim.check().holds for claim in claims), "claims of theory")
+    return [
+        Heading("What needs no training"),
+        Paragraph(
+            f"{counted}. Beside them {len(CLAIMS) - len(claims)} printed formulas, numbers or "
+            "captions are wrong. Each claim with its numbers, and each erratum with what is right, "
+            f"is in [the whole report]({report})."
+        ),
+    ]

@@ -1,0 +1,96 @@
+"""The page for a reviewer: what is confirmed, contradicted and open, made from results alone."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from s4d_torch.paper.experiments.experiment import Result
+from s4d_torch.paper.experiments.outcomes import Outcomes
+from s4d_torch.paper.recipes import RECIPES
+from s4d_torch.paper.report.reproduction import make_reproduction
+from s4d_torch.paper.results import Results
+
+CASES = 4000
+LEVELS = {  # right of CASES
+    "S4-LegS, trained": 2800,
+    "S4-FouT, trained": 2790,
+    "S4D-LegS, trained": 2790,
+    "S4D-Inv, trained": 2810,
+    "S4D-Lin, trained": 2400,
+    "S4D-Inv, frozen": 2805,
+}
+
+
+def write_images(folder: Path, seeds: tuple[int, ...] = (0, 1)) -> Results:
+    """Results of Table 3b on images, where S4D-Lin alone is far behind."""
+    recipe = RECIPES["trainable"]
+    folder.mkdir(parents=True, exist_ok=True)
+    for row, right in LEVELS.items():
+        for seed in seeds:
+            experiment = recipe.experiment(row, recipe.columns[0], "tiny", seed)
+            many = right + 4 * seed
+            outcomes = Outcomes(np.arange(CASES) < many).to_json()
+            result = Result(
+                experiment.key,
+                experiment.config.to_json(),
+                summary={
+                    "metric": "accuracy",
+                    "test": {"accuracy": many / CASES},
+                    "validation": many / CASES,
+                    "seconds": 3600.0,
+                },
+                rows=[{"epoch": 1.0, "validation_accuracy": 0.3}],
+                measured={"first-epoch": 0.3},
+                environment={"commit": "0123456789abcdef", "platform": "", "cores": 2},
+                cases={"validation": outcomes, "test": outcomes},
+                constant={"validation": 0.1, "test": 0.1},
+            )
+            (folder / f"{result.key}.json").write_text(json.dumps(asdict(result)))
+    return Results.read(folder, "tiny")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("s4d_torch.paper.report.reproduction.CLAIMS", {})  # takes seconds
+    return make_reproduction(write_images(tmp_path), "paper/report.md").markdown(tmp_path)
+
+
+def test_it_begins_with_what_was_run(page: str) -> None:
+    assert "12 runs at scale 'tiny', 12 hours of training by one process, at 0123456." in page
+    assert "[the whole report](paper/report.md)" in page
+    best = "bilinear, exp 70.30 (0.07) | 85.20 (0.18) | 10.0%"  # as the first table names it
+    assert f"| sCIFAR | 2 x 32, N = 32, 3 epochs | {best} |" in page
+
+
+def test_s4d_stands_beside_s4_with_intervals(page: str) -> None:
+    [line] = [line for line in page.splitlines() if line.startswith("| sCIFAR | Table 3b")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2] == "2"
+    assert [cell.split(" ± ")[0] for cell in cells[3:]] == ["-0.2", "+0.2", "-9.8"]
+    assert all(0 < float(cell.split(" ± ")[1]) < 2 for cell in cells[3:])
+
+
+def test_each_finding_is_in_its_part_with_what_decides_it(page: str) -> None:
+    _, confirmed, contradicted, rest, _ = page.split("\n## ", 5)[1:]
+    assert "| diagonal-is-competitive |" in contradicted
+    assert "S4D-Lin, trained over S4-FouT, trained, sCIFAR: -9.8 ± " in contradicted
+    assert "S4D-Inv, trained over" not in contradicted  # it is not behind
+    assert "findings" in confirmed
+    assert "Not compared yet: softmax-or-vandermonde" in rest
+
+
+def test_one_seed_leaves_all_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("s4d_torch.paper.report.reproduction.CLAIMS", {})
+    page = make_reproduction(write_images(tmp_path, (0,))).markdown(tmp_path)
+    assert "## Confirmed: 0 of" in page
+    assert "## Contradicted: 0 of" in page
+    assert "One seed decides nothing" in page
+
+
+def test_without_results_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("s4d_torch.paper.report.reproduction.CLAIMS", {})
+    page = make_reproduction(Results.read(tmp_path, "study")).markdown(tmp_path)
+    assert "Nothing was run at scale 'study' yet." in page
