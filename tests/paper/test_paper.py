@@ -186,6 +186,17 @@ def test_columns_of_one_task_share_their_runs() -> None:
     assert keys[0] == keys[1]
 
 
+@pytest.mark.parametrize("scale", ["full", "study"])
+def test_no_model_is_trained_twice(scale: str) -> None:
+    """What several tables need is one experiment, whatever each of them reads off it."""
+    found: dict[str, set[str]] = {}
+    for recipe in RECIPES.values():
+        for each in recipe.experiments(scale, [0]):
+            config = json.dumps([each.config.to_json(), each.rates], sort_keys=True)
+            found.setdefault(config, set()).add(each.key)
+    assert {len(keys) for keys in found.values()} == {1}
+
+
 def test_static_tables_come_from_the_code() -> None:
     assert [row[0] for row in choices().rows] == ["S4D", "S4", "DSS"]
     rows = {row[0]: row for row in hyperparameters().rows}

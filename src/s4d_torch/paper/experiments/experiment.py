@@ -91,7 +91,9 @@ class Result:
         return float(self.summary["test"][self.summary["metric"]])
 
     def value(self, name: str) -> float:
-        """``test``, ``validation`` (the best epoch's), or a measure."""
+        """``test``, ``validation`` (of the best epoch), ``first-epoch``, or a measure."""
+        if name == "first-epoch":
+            return float(self.rows[0][f"validation_{self.summary['metric']}"])
         scores = {"test": self.test, "validation": self.summary["validation"], **self.measured}
         return float(scores[name])
 
@@ -116,12 +118,6 @@ def half_rate(run: Run, data: DataFolder) -> float:
     dataset = run.dataset(data).decimated(2)
     rate = 2.0 if run.config.model.architecture == "ssm" else 1.0  # others have no dt to double
     return float(run.evaluate(dataset, rate=rate).scores[run.summary["metric"]])
-
-
-@MEASURES.register("first-epoch")
-def first_epoch(run: Run, data: DataFolder) -> float:
-    """The validation score after one epoch."""
-    return float(run.rows[0][f"validation_{run.summary['metric']}"])
 
 
 def result_path(results: Path, key: str) -> Path:

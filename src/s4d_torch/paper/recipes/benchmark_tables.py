@@ -43,6 +43,7 @@ LARGE = Recipe(
         "S4D-Lin": "90.42 (0.03)|96.25 (0.03)|0.379 (0.006)|0.226 (0.008)|0.114 (0.003)",
     },
     note=f"{WARM_UP} {OVERLAP}",
+    also={"sc35": frozenset({"half-rate"})},
 )
 SPEECH_AR = Recipe(
     "speech-ar",

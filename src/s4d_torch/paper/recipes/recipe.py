@@ -15,10 +15,13 @@ from s4d_torch.training.config import Config
 
 Change = Callable[[Config], Config]
 
+# What every run has: scores of its best epoch, and that on validation after one.
+ALWAYS = frozenset({"test", "validation", "first-epoch"})
+
 
 @dataclass(frozen=True)
 class Column:
-    """A task, and which number of its runs: ``test``, ``validation`` (best epoch) or a measure."""
+    """A task, and which number of its runs: one of ``ALWAYS``, or a measure."""
 
     name: str
     task: str
@@ -34,6 +37,7 @@ class Recipe:
     further columns of the paper, by name and row. ``rates`` are learning rates that a row may
     choose from, on validation: other networks are not held to what suits ours. ``note`` says what a
     reader has to know to compare. ``without`` names cells, by row and column, that are not run.
+    ``also`` is what other tables measure of the runs of a task: so they are the same runs.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Recipe:
     extra: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     note: str = ""
     without: frozenset[tuple[str, str]] = frozenset()
+    also: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def published(self) -> dict[str, dict[str, str]]:
@@ -78,7 +83,7 @@ class Recipe:
         config = self.rows[row](self.base(column.task, scale))
         config = replace(config, training=replace(config.training, seed=seed))
         measures = {c.value for c in self.columns if c.task == column.task}
-        measured = tuple(sorted(measures - {"test", "validation"}))
+        measured = tuple(sorted((measures | self.also.get(column.task, set())) - ALWAYS))
         return Experiment(config, measured, self.rates.get(row, ()))
 
     def experiments(self, scale: str, seeds: Sequence[int]) -> list[Experiment]:
