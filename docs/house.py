@@ -72,6 +72,7 @@ WALKS: dict[str, tuple[str, Walk]] = {
             ("paper.claims.rules", "how results decide"),
             ("paper.claims.comparison", "a difference, and how much of it may be chance"),
             ("paper.report.paper_report", "tables, curves, verdicts"),
+            ("paper.report.reproduction", "what is confirmed, contradicted and open"),
             ("paper.report.page", "HTML or Markdown"),
         ],
     ),

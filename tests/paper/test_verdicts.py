@@ -19,6 +19,7 @@ from s4d_torch.paper.claims.rules import (
     Better,
     BetterOnAverage,
     Competitive,
+    FarBetter,
     LosesMost,
 )
 from s4d_torch.paper.experiments.outcomes import Outcomes
@@ -298,6 +299,18 @@ def test_rows_are_alike_only_where_a_difference_would_have_been_seen() -> None:
     errors = {"S4D-Inv": {"BIDMC (HR)": [1.0, 1.01]}, "S4D-Lin": {"BIDMC (HR)": [1.04, 1.05]}}
     pairs = [("S4D-Inv", "S4D-Lin")]
     assert decide(Alike(), pairs, errors, "initialization").holds == "holds"
+
+
+def test_far_better_is_more_than_beyond_noise() -> None:
+    def verdict(*ours: float) -> Verdict:
+        return decide(FarBetter(), [("ZOH", "S4D")], choices(S4D=[50.0, 50.2, 50.1], ZOH=[*ours]))
+
+    assert verdict(54.0, 54.3, 54.0).holds == "holds"
+    assert verdict(51.0, 51.3, 51.0).holds == "fails"  # better for certain, and not by much
+    assert verdict(49.0, 49.3, 49.0).holds == "fails"
+    at_the_edge = verdict(51.9, 52.3, 52.0)
+    assert at_the_edge.holds == "not decided"
+    assert at_the_edge.needs[0].wanted is not None
 
 
 def test_the_first_epoch_is_not_the_end_of_training() -> None:

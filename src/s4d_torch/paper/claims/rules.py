@@ -4,11 +4,12 @@ A finding is a statement about pairs of rows, and each pair is compared in each 
 :mod:`.comparison` says. A comparison *supports* the statement or *contradicts* it
 only beyond noise. That rows are alike is supported where the whole interval of their difference
 lies within ``MARGIN``: two points, or 10 % of an RMSE, about what the paper's own choices differ
-by. The statement fails where one comparison contradicts it; among many, one does so by chance, and
-the noise it has to exceed grows with their number. It holds where all comparisons support it. One
-that speaks of many ("often") holds where so many support it, and fails where more contradict it;
-one that speaks of every dataset waits for all of them. Anything between is not decided; then the
-verdict says how many seeds would decide it, if they spread as those at hand do.
+by; that one is far better, where it is by more than that. The statement fails where one comparison
+contradicts it; among many, one does so by chance, and the noise it has to exceed grows with their
+number. It holds where all comparisons support it. One that speaks of many ("often") holds where so
+many support it, and fails where more contradict it; one that speaks of every dataset waits for all
+of them. Anything between is not decided; then the verdict says how many seeds would decide it, if
+they spread as those at hand do.
 """
 
 import math
@@ -104,6 +105,22 @@ class Better(Pairwise):
         return abs(gain.points)
 
 
+class FarBetter(Pairwise):
+    """The first row of each pair is better by more than ``MARGIN``: substantially, or the other is
+    poor. A whole interval below the margin contradicts it.
+    """
+
+    def supports(self, gain: Gain) -> bool:
+        return gain.points > max(gain.noise(), MARGIN * gain.unit)
+
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        return gain.points + noise < MARGIN * gain.unit
+
+    def enough(self, gain: Gain) -> float:
+        above = gain.points > MARGIN * gain.unit
+        return gain.points if above else MARGIN * gain.unit - gain.points
+
+
 class Alike(Pairwise):
     """The rows of each pair differ little: the interval of the difference is within ``MARGIN``."""
 
@@ -197,9 +214,10 @@ class BetterOnAverage:
         noise = math.sqrt(sum(gain.noise() ** 2 for gain in found)) / len(found)
         effect = f"{mean:+.1f} ± {noise:.1f} in the mean of {len(found)} of {len(columns)} columns"
         effect = f"{effect}; {describe(found)}"
-        deciding = tuple(found)
-        if len(found) < len(columns) or abs(mean - self.by) < noise:
-            return Verdict("not decided", effect, deciding=deciding)
+        deciding, seen = tuple(found), {gain.column for gain in found}
+        missing = tuple(column.name for column in columns if column.name not in seen)
+        if missing or abs(mean - self.by) < noise:
+            return Verdict("not decided", effect, deciding=deciding, missing=missing)
         return Verdict("holds" if mean > self.by else "fails", effect, deciding=deciding)
 
 

@@ -37,7 +37,8 @@ JUDGEMENT = (
     "logarithm of a ratio), positive where the first row is better, and its noise, half of a 95 % "
     "interval. Rows are compared seed by seed; the noise has the spread of such differences over "
     "seeds in it, and the error of the test cases, case by case. That rows are alike holds only "
-    "where the whole interval lies within 2 points, or 10 % of an RMSE. The paper's own verdict "
+    "where the whole interval lies within 2 points, or 10 % of an RMSE; that one is far better, "
+    "where it is by more than that and beyond noise. The paper's own verdict "
     "is the same rule on the numbers it prints, taken as three seeds each."
 )
 

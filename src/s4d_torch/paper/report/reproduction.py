@@ -22,7 +22,8 @@ HOW = (
     "cases in it, where windows of one patient and clips of one speaker count as one draw. A "
     "finding is confirmed where every comparison supports it beyond noise, and contradicted where "
     "one does not beyond the noise of so many comparisons. Rows are alike where the whole interval "
-    "lies within 2 points, or 10 % of an RMSE. One seed decides nothing."
+    "lies within 2 points, or 10 % of an RMSE, and one is far better (the other poor) where it is "
+    "by more than that. One seed decides nothing."
 )
 
 Judged = list[tuple[Finding, Verdict]]

@@ -55,7 +55,7 @@ FINDINGS = (
         "every dataset.",
         "both changes substantially reduce the performance of S4D in all settings",
         rows=[(law, f"{law}, Im x {factor}") for law in LAWS for factor in ("0.01", "100")],
-        rule=rules.Better(everywhere=True),
+        rule=rules.FarBetter(everywhere=True),
     ),
     on_starts(
         "random-imaginary",
@@ -95,14 +95,14 @@ FINDINGS = (
         "S4D-Rand, a random diagonal A, performs poorly.",
         "validates that it performs poorly",
         rows=(("S4D-Inv", "S4D-Rand"), ("S4D-Lin", "S4D-Rand")),
-        rule=rules.Better(),
+        rule=rules.FarBetter(),
     ),
     on_starts(
         "real-is-poor",
         "S4D-Real performs poorly, although it has the spectrum of the original S4.",
         "it is not just the diagonalization that matters",
         rows=(("S4D-Inv", "S4D-Real"), ("S4D-Lin", "S4D-Real")),
-        rule=rules.Better(),
+        rule=rules.FarBetter(),
     ),
     on_trainable(
         "diagonal-is-competitive",
@@ -120,7 +120,7 @@ FINDINGS = (
         "section 5.3 (i), Table 3b",
         rows=[(f"{law}, trained", f"{law}, frozen") for law in LAWS],
         rule=rules.AllOf(
-            rules.Better(datasets=("SC",)),
+            rules.FarBetter(datasets=("SC",)),
             rules.Alike(datasets=("sCIFAR",)),
             rules.Alike(datasets=("BIDMC",)),
         ),

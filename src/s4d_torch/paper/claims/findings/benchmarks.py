@@ -50,7 +50,7 @@ FINDINGS = (
         rows=(("S4D-Inv", "ConvNet"), ("S4D-Inv", "ResNet-18")),
         rule=rules.AllOf(
             rules.Competitive(against="ConvNet", datasets=("16000 Hz",)),
-            rules.Better(against="ResNet-18", datasets=("16000 Hz",)),
+            rules.FarBetter(against="ResNet-18", datasets=("16000 Hz",)),
         ),
     ),
     on_arena(
