@@ -93,3 +93,13 @@ def test_without_results_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("s4d_torch.paper.report.reproduction.CLAIMS", {})
     page = make_reproduction(Results.read(tmp_path, "study")).markdown(tmp_path)
     assert "Nothing was run at scale 'study' yet." in page
+
+
+def test_the_page_in_the_docs_is_that_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("s4d_torch.paper.report.reproduction.CLAIMS", {})
+    docs = Path(__file__).parents[2] / "docs"
+    made = make_reproduction(Results.read(docs / "paper/results", "study"), "paper/report.md")
+    shown, kept = made.markdown(docs), (docs / "reproduction.md").read_text(encoding="utf-8")
+    theory = "## What needs no training"
+    assert kept.partition(theory)[0] == shown.partition(theory)[0]
+    assert len(kept.split()) < 1800  # two screens

@@ -8,7 +8,7 @@ import pytest
 
 from s4d_torch.paper.claims import FINDINGS, Verdict
 from s4d_torch.paper.claims.claim import Rule
-from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, Spread, student
+from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, student
 from s4d_torch.paper.claims.deciding import next_experiments
 from s4d_torch.paper.claims.rules import (
     MAYBE,
@@ -25,7 +25,14 @@ from s4d_torch.paper.claims.rules import (
 from s4d_torch.paper.experiments.outcomes import Outcomes
 from s4d_torch.paper.recipes import RECIPES
 from s4d_torch.paper.results import Results
-from s4d_torch.paper.scores import Score, TableScores, paired_error, score_of, score_of_count
+from s4d_torch.paper.scores import (
+    Score,
+    Spread,
+    TableScores,
+    paired_error,
+    score_of,
+    score_of_count,
+)
 
 ByColumn = dict[str, list[float]]
 
@@ -121,14 +128,15 @@ def test_few_cases_are_noise_that_no_seed_takes_away() -> None:
     few = right(80, 0.8)
     same = {seed: scored(few) for seed in range(4)}
     other = {seed: scored(right(80, 0.8, seed=1)) for seed in range(4)}
-    assert paired_error(same, same) == 0  # the same cases right and wrong
+    assert paired_error(same, same).deviation == 0  # the same cases right and wrong
     binomial = 100 * (2 * 0.8 * 0.2 / 80) ** 0.5
-    assert paired_error(same, other) == pytest.approx(binomial, rel=0.2)
+    assert paired_error(same, other).deviation == pytest.approx(binomial, rel=0.2)
     assert score_of_count(80.0, 80).sampling == pytest.approx(100 * (0.16 / 80) ** 0.5, rel=0.02)
-    gain = Gain(("a", "b"), "c", 1.0, Spread(0.1, 10), binomial, 4)
+    gain = Gain(("a", "b"), "c", 1.0, Spread(0.1, 10), Spread(binomial, 79), 4)
     assert gain.noise() > 1.9 * binomial
     assert gain.seeds_until(1.0) is None
-    assert Gain(("a", "b"), "c", 1.0, Spread(1.0, 10), 0.0, 2).seeds_until(0.5) == 16
+    exact = Gain(("a", "b"), "c", 1.0, Spread(1.0, 10), Spread(0.0, 1), 2)
+    assert exact.seeds_until(0.5) == 16
 
 
 def test_windows_of_one_patient_count_as_one() -> None:
@@ -141,7 +149,52 @@ def test_windows_of_one_patient_count_as_one() -> None:
     for pair in (alone, known):
         a, b = (score_of(1.0, accuracy=False, outcomes=each) for each in pair)
         found.append(paired_error({0: a}, {0: b}))
-    assert 9 < found[1] / found[0] < 11
+    assert 9 < found[1].deviation / found[0].deviation < 11
+    assert found[1].freedom < 10 < 100 < found[0].freedom
+
+
+def test_few_patients_with_most_of_the_error_leave_little_to_judge_by() -> None:
+    patients = np.arange(5000) // 100
+    errors = np.where(patients < 2, 5.0, 0.1) * np.random.default_rng(0).standard_normal(5000)
+    a, b = (
+        {0: score_of(1.0, accuracy=False, outcomes=Outcomes(each, patients))}
+        for each in (errors, errors[::-1])
+    )
+    assert paired_error(a, b).freedom <= 4
+
+
+def test_a_row_that_spreads_far_more_is_judged_by_itself() -> None:
+    """Among rows within a point, one that moves by ten from seed to seed."""
+    rng = np.random.default_rng(0)
+    names = list(RECIPES["choices"].rows)
+    rows = {name: list(50 + 0.3 * rng.standard_normal(2)) for name in names}
+    rows["DSS"] = [40.0, 52.0]
+    evidence = Evidence(RECIPES["choices"], by_seed(choices(**rows)))
+    assert evidence.spread("sCIFAR").deviation < 1
+    usual, wild = evidence.gains([("ZOH", "S4D"), ("DSS", "S4D")], evidence.columns())
+    assert usual.noise() < 1.5
+    assert wild.spread.freedom == 1
+    assert wild.noise() > 50
+
+
+def test_the_spread_comes_from_all_tables_with_the_same_setting() -> None:
+    pool = [by_seed(choices(S4D=[50.0 + i, 50.5 + i]))["S4D"]["sCIFAR"] for i in range(9)]
+    scores = by_seed(choices(S4D=[50.0, 50.5], ZOH=[53.0, 53.7]))
+    alone = Evidence(RECIPES["choices"], scores)
+    assert alone.spread("sCIFAR").freedom == 1
+    assert (
+        Evidence(RECIPES["choices"], scores, pools={"sCIFAR": pool}).spread("sCIFAR").freedom == 8
+    )
+
+
+def test_guesses_and_other_data_are_not_compared() -> None:
+    guess = {seed: replace(score_of(50.0, accuracy=True), learned=False) for seed in (0, 1)}
+    other = {seed: replace(score_of(60.0, accuracy=True), data="other") for seed in (0, 1)}
+    column = RECIPES["choices"].columns[0]
+    for cells in ((guess, guess), (guess, other)):
+        scores = {row: {"sCIFAR": cell} for row, cell in zip(("ZOH", "S4D"), cells, strict=True)}
+        evidence = Evidence(RECIPES["choices"], scores)
+        assert evidence.gains([("ZOH", "S4D")], [column]) == []
 
 
 def test_the_influence_of_a_case_on_an_rmse_is_its_derivative() -> None:
@@ -359,8 +412,11 @@ def test_who_suffers_most_is_judged_by_what_is_lost() -> None:
         }
         return decide(rule, pairs, scores, "trainable").holds
 
-    assert verdict(S4_LegT=(90, 60), S4_FouT=(90, 65), S4_LegS=(90, 80)) == "holds"
+    others = dict.fromkeys(("S4_LegS", "S4D_LegS", "S4D_Inv", "S4D_Lin", "DSS"), (90.0, 80.0))
+    assert verdict(S4_LegT=(90, 60), S4_FouT=(90, 65), **others) == "holds"
+    assert verdict(S4_LegT=(60, 60), S4_FouT=(60, 60), **others) == "fails"
     assert verdict(S4_LegT=(60, 60), S4_FouT=(60, 60), S4_LegS=(90, 80)) == "fails"
+    assert verdict(S4_LegT=(90, 60), S4_FouT=(90, 65), S4_LegS=(90, 80)) == "not decided"
     assert verdict(S4_LegT=(90, 60), S4_LegS=(90, 80)) == "not decided"
 
 
@@ -391,11 +447,13 @@ def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
         scores = {row: {"16000 Hz": full, "8000 Hz": half} for row, (full, half) in rows.items()}
         return FINDINGS["zero-shot-resampling"].decide({"speech-rates": by_seed(scores)}).holds
 
-    assert verdict(**{"S4D-Inv": kept}, ConvNet=fallen) == "holds"
-    assert verdict(**{"S4D-Inv": fallen}, ConvNet=fallen) == "fails"
-    assert verdict(**{"S4D-Inv": kept}, ConvNet=kept) == "fails"
-    uncertain = ([60.0, 60.0], [59.0, 50.0])
-    assert verdict(**{"S4D-Inv": uncertain}, ConvNet=fallen) == "not decided"
+    good, poor = FINDINGS["zero-shot-resampling"].rows
+    rows = {**dict.fromkeys(good, kept), **dict.fromkeys(poor, fallen)}
+    assert verdict(**rows) == "holds"
+    assert verdict(**rows | {"S4D-Inv": fallen}) == "fails"
+    assert verdict(**rows | {"ConvNet": kept}) == "fails"
+    uncertain = ([60.0, 60.0], [59.0, 41.0])
+    assert verdict(**rows | {"S4D-Inv": uncertain}) == "not decided"
     assert verdict(**{"S4D-Inv": kept}) == verdict() == "not decided"
 
 

@@ -13,7 +13,7 @@ from s4d_torch.paper.experiments.cost import Durations, seconds_per_mode_step
 from s4d_torch.paper.experiments.experiment import Experiment, Result, read_result
 from s4d_torch.paper.recipes import RECIPES, Column, Recipe, printed_number
 from s4d_torch.paper.recipes.recipe import official
-from s4d_torch.paper.scores import Score, Scores, TableScores, score_of, score_of_count
+from s4d_torch.paper.scores import Pools, Score, Scores, TableScores, score_of, score_of_count
 
 LEARNED = 0.03  # above the accuracy of the most frequent class, to count as having learned
 SPLITS = {"test": "test", "validation": "validation", "first-epoch": "validation"}
@@ -60,9 +60,13 @@ class Cell:
 
     @property
     def scores(self) -> dict[int, Score]:
-        """The finished runs by seed, as comparisons need them; none of a baseline that has learned
-        nothing: it says how it was trained, not what it can do.
+        """The finished runs by seed, as comparisons need them.
+
+        None of a baseline that has learned nothing, which says how it was trained and not what it
+        can do; and none where a run has failed: the others would be a choice of the good ones.
         """
+        if self.failed:
+            return {}
         if self.is_baseline and self.column.value in ("test", "validation") and not self.learned:
             return {}
         return {
@@ -73,11 +77,13 @@ class Cell:
     def _score(self, value: float, run: Result) -> Score:
         split = SPLITS.get(self.column.value, "test")
         if self.column.value == split and split in run.cases:
-            return score_of(value, accuracy=self.is_accuracy, outcomes=run.outcomes(split))
-        if self.is_accuracy and split in run.data:
-            return score_of_count(value, int(run.data[split]["cases"]))
-        # of results from before cases were kept: nobody knows what other ones would have given
-        return replace(score_of(value, accuracy=self.is_accuracy), sampling=math.inf)
+            score = score_of(value, accuracy=self.is_accuracy, outcomes=run.outcomes(split))
+        elif self.is_accuracy and split in run.data:
+            score = score_of_count(value, int(run.data[split]["cases"]))
+        else:  # of before cases were kept: nobody knows what other ones would have given
+            score = replace(score_of(value, accuracy=self.is_accuracy), sampling=math.inf)
+        data = str(run.data.get(split, {}).get("values", ""))
+        return replace(score, data=data, learned=self.learned)
 
     @property
     def missing(self) -> int:
@@ -131,6 +137,11 @@ class TableResults:
             row: {name: found for name, cell in cells.items() if (found := cell.scores)}
             for row, cells in self.cells.items()
         }
+
+
+def _kind(recipe: Recipe, column: Column) -> tuple[str, str, str]:
+    """What has to be the same for rows to spread alike."""
+    return recipe.base.__name__, column.task, column.value
 
 
 class TableProgress(NamedTuple):
@@ -197,6 +208,26 @@ class Results:
     def scores(self) -> Scores:
         """What findings are judged by; tables without any are left out."""
         return {name: table.scores for name, table in self.tables.items() if table.filled}
+
+    @cached_property
+    def pools(self) -> Pools:
+        """The rows whose spread over seeds each column is judged by: those of all tables that have
+        the same task, setting and number, each once.
+        """
+        alike: dict[tuple[str, str, str], dict[tuple[str, ...], Mapping[int, Score]]] = {}
+        for table in self.tables.values():
+            for cells in table.cells.values():
+                for cell in cells.values():
+                    if scores := cell.scores:
+                        runs = tuple(run.key for run in cell.finished)
+                        alike.setdefault(_kind(table.recipe, cell.column), {})[runs] = scores
+        return {
+            name: {
+                column.name: tuple(alike.get(_kind(table.recipe, column), {}).values())
+                for column in table.recipe.columns
+            }
+            for name, table in self.tables.items()
+        }
 
     def in_tables(self) -> list[Result]:
         """The results that a table shows, each once: table by table, seed by seed."""

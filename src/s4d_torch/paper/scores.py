@@ -6,8 +6,9 @@ many per cent.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,15 @@ from s4d_torch.paper.experiments.outcomes import Outcomes
 from s4d_torch.paper.recipes import Recipe, printed_number
 
 PAPER_SEEDS = 3  # "2 or 3 seeds": the larger number makes the paper's own numbers decide more
+MANY = 1000  # degrees of freedom of what is known
 UNLEARNED = 50.0  # per cent: a cross in the paper, of tasks with two classes
+
+
+class Spread(NamedTuple):
+    """A standard deviation, and the degrees of freedom it is known by."""
+
+    deviation: float
+    freedom: int
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,8 @@ class Score:
 
     ``influence`` (n,) is what each case adds to ``level`` beyond the mean, to first order, with
     the ``groups`` that cases come in, where both are known. Otherwise ``sampling`` is the standard
-    error that so few cases leave.
+    error that so few cases leave. ``data`` tells cases of other data apart. What has not
+    ``learned``, and is no better than one answer to everything, says nothing of how it was made.
     """
 
     value: float
@@ -36,6 +46,8 @@ class Score:
     influence: Array | None = None
     groups: Array | None = None
     sampling: float = 0.0
+    data: str = ""
+    learned: bool = True
 
     def __sub__(self, other: "Score") -> "Score":
         """A difference of two scores as a score: what a row loses from one form to another."""
@@ -43,14 +55,20 @@ class Score:
         if _same_cases(self, other):
             assert self.influence is not None
             both = self.influence - other.influence
-        sampling = 0.0 if both is not None else math.hypot(alone(self), alone(other))
-        level = self.level - other.level
-        return Score(level, level, both, groups if both is not None else None, sampling)
+        sampling = 0.0
+        if both is None:
+            groups = None
+            sampling = math.hypot(alone(self).deviation, alone(other).deviation)
+        level, learned = self.level - other.level, self.learned or other.learned
+        return Score(level, level, both, groups, sampling, self.data, learned)
 
 
 # One score for each seed, by row and column; and that by table.
 TableScores = Mapping[str, Mapping[str, Mapping[int, Score]]]
 Scores = Mapping[str, TableScores]
+# By table and column: rows by whose spread over seeds the column is judged, where there are more
+# than its own.
+Pools = Mapping[str, Mapping[str, Sequence[Mapping[int, Score]]]]
 
 
 def score_of(value: float, *, accuracy: bool, outcomes: Outcomes | None = None) -> Score:
@@ -73,23 +91,30 @@ def score_of_count(value: float, cases: int) -> Score:
     return Score(value, value, sampling=100 * math.sqrt(share * (1 - share) / cases))
 
 
-def sampling_error(influence: Array, groups: Array | None) -> float:
-    """The standard error of a mean over cases; cases of one group count as one draw."""
-    if groups is None:
-        return float(influence.std(ddof=1)) / math.sqrt(len(influence))
-    sums = np.bincount(groups, influence - influence.mean())
-    many = max(len(sums), 2)
-    return math.sqrt(float((sums**2).sum()) * many / (many - 1)) / len(influence)
+def sampling_error(influence: Array, groups: Array | None) -> Spread:
+    """The standard error of a mean over cases; cases of one group count as one draw.
+
+    Its degrees of freedom are those of so many draws, fewer where few of them make up most of it.
+    """
+    sums = influence - influence.mean()
+    if groups is not None:
+        sums = np.bincount(groups, sums)
+    many, squares = max(len(sums), 2), sums**2
+    total = float(squares.sum())
+    if total == 0:
+        return Spread(0.0, many - 1)
+    error = math.sqrt(total * many / (many - 1)) / len(influence)
+    return Spread(error, max(1, round(total**2 / float((squares**2).sum())) - 1))
 
 
-def alone(score: Score) -> float:
+def alone(score: Score) -> Spread:
     """The standard error of one score from the cases it is measured on."""
     if score.influence is None:
-        return score.sampling
+        return Spread(score.sampling, MANY)
     return sampling_error(score.influence, score.groups)
 
 
-def paired_error(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> float:
+def paired_error(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> Spread:
     """The standard error, from the cases, of the mean difference over the seeds of both.
 
     Case by case where both were measured on the same ones: what is hard for both is no difference.
@@ -99,7 +124,9 @@ def paired_error(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> floa
         each = [a.influence - b.influence for a, b in pairs]  # type: ignore[operator]
         return sampling_error(np.mean(each, axis=0), pairs[0][0].groups)
     # the cases of all seeds are the same: more seeds do not make them more
-    return math.hypot(*(max(map(alone, side)) for side in zip(*pairs, strict=True)))
+    sides = [max(map(alone, side)) for side in zip(*pairs, strict=True)]
+    freedom = min(side.freedom for side in sides)
+    return Spread(math.hypot(*(side.deviation for side in sides)), freedom)
 
 
 def _same_cases(a: Score, b: Score) -> bool:

@@ -28,8 +28,8 @@ def judge(
         if not Path(results).is_dir():
             raise FileNotFoundError(f"{results} is no folder of results")
         results = Results.read(results, scale)
-    scores = {} if results is None else results.scores
+    results = Results({}) if results is None else results
     for claim in sorted(CLAIMS.values(), key=lambda claim: bool(claim.right)):
         yield claim, claim.check()
     for finding in FINDINGS.values():
-        yield finding, finding.decide(scores)
+        yield finding, finding.decide(results.scores, results.pools)

@@ -8,7 +8,7 @@ from typing import Literal
 from s4d_torch._registry import Registry
 from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows
 from s4d_torch.paper.recipes import RECIPES
-from s4d_torch.paper.scores import Scores, printed_scores
+from s4d_torch.paper.scores import Pools, Scores, printed_scores
 
 Holds = Literal["holds", "holds in part", "fails", "not decided"]
 
@@ -119,11 +119,12 @@ class Finding:
         printed = RECIPES[self.table].published
         return {row: printed[row] for group in self.rows for row in group if row in printed}
 
-    def decide(self, scores: Scores) -> Verdict:
+    def decide(self, scores: Scores, pools: Pools | None = None) -> Verdict:
         """The verdict from what was trained; not decided where its table has no results."""
         if not scores.get(self.table):
             return Verdict("not decided", f"needs the results of '{self.table}'")
-        return self.rule(Evidence(RECIPES[self.table], scores[self.table], self.rows))
+        pool = {} if pools is None else pools[self.table]
+        return self.rule(Evidence(RECIPES[self.table], scores[self.table], self.rows, pools=pool))
 
     def decide_by_paper(self) -> Verdict | None:
         """The verdict by the numbers that the paper prints; None where it prints none for it."""

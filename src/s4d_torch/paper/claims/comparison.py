@@ -4,38 +4,33 @@ A difference counts in points of accuracy, or in per cent of an RMSE (100 times 
 ratio), positive where the first row is better. Rows are compared seed by seed, since runs of one
 seed share their data and its order. Two things make a difference uncertain: runs of other seeds
 would differ, and so would other test cases. The spread over seeds is that of such differences,
-taken from all rows of the column together, since that of two or three runs alone says little; the
-error of the test cases is found case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a
-difference is half of its 95 % interval of Student. One seed has no noise that could be known, and
-decides nothing.
+taken from all rows of the same task and setting together, since that of two or three runs alone
+says little; but it is never taken for less than that of the two rows themselves. Rows that spread
+far more than the others are left out of it, and judged by themselves alone. The error of the test cases is found case by case (see
+:mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of its 95 % interval of Student.
+One seed has no noise that could be known, and decides nothing.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import combinations
+
+import numpy as np
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.recipes import Column, Recipe
-from s4d_torch.paper.scores import Score, TableScores, alone, paired_error
+from s4d_torch.paper.scores import Score, Spread, TableScores, alone, paired_error
 
 LEVEL = 0.05  # how often chance alone looks like a difference
 PER_CENT = 5.0  # of an RMSE weigh as much as a point of accuracy: errors differ more
 MOST_SEEDS = 100  # beyond, an estimate of how many would decide is of no use
-CASES_FREEDOM = 50  # degrees of freedom of the error of test cases, at least
+OUTLYING = 3.0  # times the deviation of others: a spread of another kind
+FEWEST = 3  # rows that tell what a usual spread is
 
 Rows = Sequence[Sequence[str]]
 """the rows a finding is about: pairs to compare, or groups"""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The standard deviation of one seed's difference, and its degrees of freedom."""
-
-    deviation: float
-    freedom: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class Gain:
     column: str
     points: float
     spread: Spread
-    cases: float
+    cases: Spread
     seeds: int
     unit: float = 1.0
     """what weighs as much as a point of accuracy"""
@@ -57,10 +52,11 @@ class Gain:
         With ``seeds`` that of as many, if they spread as these do.
         """
         seeds = self.seeds if seeds is None else seeds
-        if seeds < 2 or not self.spread.freedom or math.isinf(self.cases):
+        if seeds < 2 or not self.spread.freedom or math.isinf(self.cases.deviation):
             return math.inf
         freedom = self.spread.freedom * max(1, (seeds - 1) // max(self.seeds - 1, 1))
-        parts = (self.spread.deviation**2 / seeds, freedom), (self.cases**2, CASES_FREEDOM)
+        by_seed, by_case = self.spread.deviation**2 / seeds, self.cases.deviation**2
+        parts = (by_seed, freedom), (by_case, self.cases.freedom)
         total = sum(part for part, _ in parts)
         if total == 0:
             return 0.0
@@ -72,7 +68,7 @@ class Gain:
 
         The spread is known from two seeds on; with one, two are the next step.
         """
-        if not self.spread.freedom and math.isfinite(self.cases):
+        if not self.spread.freedom and math.isfinite(self.cases.deviation):
             return self.seeds + 1
         counts = range(max(2, self.seeds), MOST_SEEDS + 1)
         return next((n for n in counts if self.noise(comparisons, n) < noise), None)
@@ -81,7 +77,7 @@ class Gain:
     def interval(self) -> str:
         """``+0.4 ± 0.9``, ``-3.1% ± 7.2`` of an RMSE, or why there is none."""
         sign, noise = "" if self.unit == 1 else "%", self.noise()
-        unknown = "test error unknown" if math.isinf(self.cases) else "one seed"
+        unknown = "test error unknown" if math.isinf(self.cases.deviation) else "one seed"
         shown = f"± {noise:.1f}" if math.isfinite(noise) else f"({unknown})"
         return f"{self.points:+.1f}{sign} {shown}"
 
@@ -93,13 +89,15 @@ class Gain:
 class Evidence:
     """What a rule judges by: the scores of a table, and the rows that a finding is about.
 
-    ``paired`` are scores whose seeds mean something; those that a paper prints have none.
+    ``paired`` are scores whose seeds mean something; those that a paper prints have none. ``pools``
+    are, by column, rows by whose spread over seeds it is judged; by default those of the table.
     """
 
     recipe: Recipe
     scores: TableScores
     rows: Rows = ()
     paired: bool = True
+    pools: Mapping[str, Sequence[Mapping[int, Score]]] = field(default_factory=dict)
 
     def cell(self, row: str, column: str) -> Mapping[int, Score]:
         """The scores of a cell by seed."""
@@ -135,16 +133,29 @@ class Evidence:
         ours: Mapping[int, Score],
         theirs: Mapping[int, Score],
     ) -> Gain | None:
-        """One comparison, or None without a seed that both have."""
-        common = [seed for seed in ours if seed in theirs]
-        if not common:
+        """One comparison; None without a seed that both have, of the same data.
+
+        And None where neither has learned anything: that two guesses are alike is no finding.
+        """
+        common = [s for s in ours if s in theirs and ours[s].data == theirs[s].data]
+        ours, theirs = ({seed: side[seed] for seed in common} for side in (ours, theirs))
+        if not any(score.learned for side in (ours, theirs) for score in side.values()):
             return None
-        points = statistics.fmean(ours[seed].level - theirs[seed].level for seed in common)
-        every = [self.cell(row, column.name) for row in self.scores]
-        spread = pooled_differences(every) if self.paired else pooled_unpaired(every)
+        each = [ours[seed].level - theirs[seed].level for seed in common]
+        spread = self.spread(column.name)
+        if self.paired and len(each) > 1 and spread.freedom:
+            own = statistics.stdev(each)
+            alike = own <= OUTLYING * spread.deviation
+            freedom = spread.freedom if alike else len(each) - 1
+            spread = Spread(max(own, spread.deviation), freedom)
         unit = 1.0 if TASKS[column.task].metric == "accuracy" else PER_CENT
         cases = paired_error(ours, theirs)
-        return Gain(rows, column.name, points, spread, cases, len(common), unit)
+        return Gain(rows, column.name, statistics.fmean(each), spread, cases, len(each), unit)
+
+    def spread(self, column: str) -> Spread:
+        """Of the differences between two rows, from seed to seed."""
+        every = self.pools.get(column) or [self.cell(row, column) for row in self.scores]
+        return pooled_differences(every) if self.paired else pooled_unpaired(every)
 
 
 def dataset(column: str) -> str:
@@ -153,21 +164,47 @@ def dataset(column: str) -> str:
 
 
 def pooled_differences(rows: Iterable[Mapping[int, Score]]) -> Spread:
-    """Of the differences between two rows from seed to seed, over all pairs of rows.
-
-    Where all rows have all seeds this is the residual of an analysis of variance by row and seed.
+    """Of the differences between two rows from seed to seed: the residual of an analysis of
+    variance by row and seed, over all rows but those that spread far more than the others.
     """
-    several = [row for row in rows if len(row) > 1]
-    squares, count = 0.0, 0
-    for a, b in combinations(several, 2):
-        differences = [a[seed].level - b[seed].level for seed in a if seed in b]
-        if len(differences) > 1:
-            squares += (len(differences) - 1) * statistics.variance(differences)
-            count += len(differences) - 1
-    if not count:
+    several = [{seed: score.level for seed, score in row.items()} for row in rows if len(row) > 1]
+    levels = without_outlying(several)
+    seeds = sorted({seed for row in levels for seed in row})
+    values, design = [], []
+    for i, row in enumerate(levels):
+        for seed, level in row.items():
+            here = np.zeros(len(levels) + len(seeds))
+            here[[i, len(levels) + seeds.index(seed)]] = 1
+            values.append(level)
+            design.append(here)
+    if not values:
         return Spread(0.0, 0)
-    freedom = sum(len(row) - 1 for row in several) - (max(map(len, several)) - 1)
-    return Spread(math.sqrt(squares / count), max(1, freedom))
+    fitted, _, rank, _ = np.linalg.lstsq(np.array(design), np.array(values))
+    left, freedom = np.array(values) - np.array(design) @ fitted, len(values) - int(rank)
+    if not freedom:
+        return Spread(0.0, 0)
+    return Spread(math.sqrt(2 * float(left @ left) / freedom), freedom)
+
+
+def without_outlying(rows: Sequence[Mapping[int, float]]) -> list[Mapping[int, float]]:
+    """The rows without those whose spread over seeds is far beyond that of the others.
+
+    The spread of a row is that around what seeds do to the row in the middle.
+    """
+    means = [statistics.fmean(row.values()) for row in rows]
+    moved: dict[int, list[float]] = {}
+    for row, mean in zip(rows, means, strict=True):
+        for seed, level in row.items():
+            moved.setdefault(seed, []).append(level - mean)
+    usual = {seed: statistics.median(values) for seed, values in moved.items()}
+    spreads = [statistics.stdev(level - usual[seed] for seed, level in row.items()) for row in rows]
+    kept = sorted(range(len(rows)), key=spreads.__getitem__)
+    while len(kept) > FEWEST:
+        others = math.sqrt(statistics.fmean(spreads[i] ** 2 for i in kept[:-1]))
+        if spreads[kept[-1]] <= OUTLYING * others or others == 0:
+            break
+        kept.pop()
+    return [rows[i] for i in sorted(kept)]
 
 
 def pooled_unpaired(rows: Iterable[Mapping[int, Score]]) -> Spread:
@@ -184,13 +221,13 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else Spread(0.0, 0)
 
 
-def noise_of_mean(scores: Mapping[int, Score], spread: Spread) -> float:
-    """What chance alone does to the mean of some seeds of one row."""
+def noise_of_mean(scores: Mapping[int, Score], spread: Spread, comparisons: int = 1) -> float:
+    """What chance alone does to the mean of some seeds of one row, the most of so many."""
     if len(scores) < 2 or not spread.freedom:
         return math.inf
-    cases = max(map(alone, scores.values()))
+    cases = max(map(alone, scores.values())).deviation
     error = math.hypot(spread.deviation / math.sqrt(len(scores)), cases)
-    return student(spread.freedom, LEVEL) * error
+    return student(spread.freedom, LEVEL / comparisons) * error
 
 
 @cache

@@ -21,9 +21,16 @@ from itertools import product
 
 from s4d_torch.paper.claims import comparison
 from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict
-from s4d_torch.paper.claims.comparison import Evidence, Gain, count_seeds, dataset, describe
+from s4d_torch.paper.claims.comparison import (
+    Evidence,
+    Gain,
+    Rows,
+    count_seeds,
+    dataset,
+    describe,
+)
 from s4d_torch.paper.recipes import Column
-from s4d_torch.paper.scores import Score
+from s4d_torch.paper.scores import Score, Spread
 
 MARGIN = 2.0  # points that count as no noticeable difference
 ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
@@ -45,108 +52,130 @@ class Pairwise(ABC):
     """of the comparisons that have to support it"""
     everywhere: bool = False
     """on every dataset"""
+    margin: float = MARGIN
+    """what counts as no noticeable difference, in points"""
 
     @abstractmethod
-    def supports(self, gain: Gain) -> bool:
-        """Whether one comparison speaks for the finding."""
+    def supports(self, gain: Gain, noise: float) -> bool:
+        """Whether one comparison speaks for the finding, beyond its ``noise``."""
 
     @abstractmethod
     def contradicts(self, gain: Gain, noise: float) -> bool:
         """Beyond ``noise``, which is that of as many comparisons as there are."""
 
     @abstractmethod
-    def enough(self, gain: Gain) -> float:
-        """The noise below which a comparison, as it stands, would speak for the finding or not."""
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        """The noise below which a comparison, as it stands, would decide, and whether for it."""
 
     def __call__(self, evidence: Evidence) -> Verdict:
         columns = evidence.columns(self.datasets, first_epoch=self.first_epoch)
         pairs = [pair for pair in evidence.rows if self.against in ("", pair[1])]
-        return self.decide(evidence.gains(pairs, columns), columns)
+        return self.decide(evidence.gains(pairs, columns), columns, pairs)
 
-    def decide(self, found: Sequence[Gain], columns: Sequence[Column]) -> Verdict:
-        """The verdict of many comparisons."""
+    def decide(self, found: Sequence[Gain], columns: Sequence[Column], pairs: Rows) -> Verdict:
+        """The verdict of many comparisons; it does not hold while one of them is missing."""
         if not found:
             return NOTHING
-        seen = {dataset(gain.column) for gain in found}
-        wanted = dict.fromkeys(dataset(column.name) for column in columns)
-        missing = [name for name in wanted if name not in seen]
-        supporting = [gain for gain in found if self.supports(gain)]
-        contrary = [gain for gain in found if self.contradicts(gain, gain.noise(len(found)))]
-        still_open = [gain for gain in found if gain not in supporting and gain not in contrary]
-        yes, no = len(supporting), len(contrary)
-        detail = f"Beyond noise {yes} of {len(found)} comparisons support it, {no} contradict it."
+        # one of many that is enough was picked among them
+        tries = {True: len(found) if self.share == MAYBE else 1, False: len(found)}
+        pro = [gain for gain in found if self.supports(gain, gain.noise(tries[True]))]
+        con = [gain for gain in found if self.contradicts(gain, gain.noise(tries[False]))]
+        still_open = [gain for gain in found if gain not in pro and gain not in con]
+        effect, missing, lacking = describe(found), *_missing(found, columns, pairs)
+        counts = f"{len(pro)} of {len(found)} comparisons support it, {len(con)} contradict it"
+        detail = f"Beyond noise {counts}."
         if missing:
             detail += f" Without results: {', '.join(missing)}."
-        effect = describe(found)
-        if no if self.share == 1 else no > yes:
-            return Verdict("fails", effect, detail, deciding=tuple(contrary))
-        enough = yes == len(found) if self.share == 1 else yes > self.share * len(found)
-        if enough and not (self.everywhere and missing):
-            return Verdict("holds", effect, detail, deciding=tuple(supporting))
-        needs = [
-            Need(gain.rows, gain.column, gain.seeds, gain.seeds_until(self.enough(gain)))
-            for gain in still_open
-        ]
-        waits_for = tuple(missing) if self.everywhere else ()
+        if con if self.share == 1 else len(con) > len(pro):
+            return Verdict("fails", effect, detail, deciding=tuple(con))
+        waits_for = (*lacking, *(missing if self.everywhere else ()))
+        enough = len(pro) == len(found) if self.share == 1 else len(pro) > self.share * len(found)
+        if enough and len(pro) > len(con) and not waits_for:
+            return Verdict("holds", effect, detail, deciding=tuple(pro))
+        needs = []
+        for gain in still_open:
+            noise, for_it = self.enough(gain)
+            wanted = gain.seeds_until(noise, tries[for_it])
+            needs.append(Need(gain.rows, gain.column, gain.seeds, wanted))
         shown = tuple(still_open or found)
         return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for)
+
+
+def _missing(
+    found: Sequence[Gain], columns: Sequence[Column], pairs: Rows
+) -> tuple[list[str], list[str]]:
+    """The datasets without any comparison, and the pairs that others lack."""
+    seen = {(tuple(gain.rows), dataset(gain.column)) for gain in found}
+    begun = {name for _, name in seen}
+    names = list(dict.fromkeys(dataset(column.name) for column in columns))
+    lacking = [
+        f"{pair[0]} and {pair[1]} on {name}"
+        for name in names
+        if name in begun
+        for pair in pairs
+        if (tuple(pair), name) not in seen
+    ]
+    return [name for name in names if name not in begun], lacking
 
 
 class Better(Pairwise):
     """The first row of each pair is better."""
 
-    def supports(self, gain: Gain) -> bool:
-        return gain.points > gain.noise()
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return gain.points > noise
 
     def contradicts(self, gain: Gain, noise: float) -> bool:
         return gain.points < -noise
 
-    def enough(self, gain: Gain) -> float:
-        return abs(gain.points)
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        return abs(gain.points), gain.points > 0
 
 
 class FarBetter(Pairwise):
-    """The first row of each pair is better by more than ``MARGIN``: substantially, or the other is
-    poor. A whole interval below the margin contradicts it.
+    """The first row of each pair is better by more than the margin: the other is poor.
+
+    The whole interval of the difference has to lie above the margin, or below.
     """
 
-    def supports(self, gain: Gain) -> bool:
-        return gain.points > max(gain.noise(), MARGIN * gain.unit)
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return gain.points - noise > self.margin * gain.unit
 
     def contradicts(self, gain: Gain, noise: float) -> bool:
-        return gain.points + noise < MARGIN * gain.unit
+        return gain.points + noise < self.margin * gain.unit
 
-    def enough(self, gain: Gain) -> float:
-        above = gain.points > MARGIN * gain.unit
-        return gain.points if above else MARGIN * gain.unit - gain.points
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        beyond = gain.points - self.margin * gain.unit
+        return abs(beyond), beyond > 0
 
 
 class Alike(Pairwise):
-    """The rows of each pair differ little: the interval of the difference is within ``MARGIN``."""
+    """The rows of each pair differ little: the whole interval of the difference is within the
+    margin. What is beyond noise, and as it stands beyond the margin, is a noticeable difference.
+    """
 
-    def supports(self, gain: Gain) -> bool:
-        return abs(gain.points) + gain.noise() < MARGIN * gain.unit
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return abs(gain.points) + noise < self.margin * gain.unit
 
     def contradicts(self, gain: Gain, noise: float) -> bool:
-        return abs(gain.points) > max(noise, MARGIN * gain.unit)
+        return abs(gain.points) > max(noise, self.margin * gain.unit)
 
-    def enough(self, gain: Gain) -> float:
-        within = MARGIN * gain.unit - abs(gain.points)
-        return within if within > 0 else abs(gain.points)
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        within = self.margin * gain.unit - abs(gain.points)
+        return (within, True) if within > 0 else (abs(gain.points), False)
 
 
 class Competitive(Pairwise):
-    """The first row of each pair is not behind by more than ``MARGIN``."""
+    """The first row of each pair is not behind by more than the margin."""
 
-    def supports(self, gain: Gain) -> bool:
-        return gain.points - gain.noise() > -MARGIN * gain.unit
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return gain.points - noise > -self.margin * gain.unit
 
     def contradicts(self, gain: Gain, noise: float) -> bool:
-        return gain.points < -max(noise, MARGIN * gain.unit)
+        return gain.points < -max(noise, self.margin * gain.unit)
 
-    def enough(self, gain: Gain) -> float:
-        within = MARGIN * gain.unit + gain.points
-        return within if within > 0 else -gain.points
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        within = self.margin * gain.unit + gain.points
+        return (within, True) if within > 0 else (-gain.points, False)
 
 
 @dataclass(frozen=True)
@@ -161,12 +190,11 @@ class LosesMost(Better):
         for pair in evidence.rows:
             if found := _lost(evidence, pair, column):
                 lost[pair[0].rpartition(",")[0]] = found
-        others = [name for name in lost if name not in self.models]
-        if not others or not all(name in lost for name in self.models):
-            wanted = " and ".join(self.models)
-            return Verdict("not decided", f"needs {wanted} in both forms, and others")
-        losses = replace(evidence, scores={name: {column.name: x} for name, x in lost.items()})
-        return self.decide(losses.gains(list(product(self.models, others)), [column]), [column])
+        every = [pair[0].rpartition(",")[0] for pair in evidence.rows]
+        pairs = list(product(self.models, (name for name in every if name not in self.models)))
+        scores = {name: {column.name: each} for name, each in lost.items()}
+        losses = replace(evidence, scores=scores, pools={})
+        return self.decide(losses.gains(pairs, [column]), [column], pairs)
 
 
 def _lost(evidence: Evidence, rows: Sequence[str], column: Column) -> dict[int, Score]:
@@ -248,14 +276,14 @@ class BestWins:
 
 def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
     """The row with the best mean; the first where none has results."""
-    scores = {row: evidence.values(row, column.name) for row in rows}
-    means = {row: statistics.fmean(values) for row, values in scores.items() if values}
+    cells = {row: evidence.cell(row, column.name).values() for row in rows}
+    means = {row: statistics.fmean(x.level for x in cell) for row, cell in cells.items() if cell}
     return max(means, key=lambda row: means[row], default=rows[0])
 
 
 def _on_their_sides(
     scores: Mapping[str, Mapping[int, Score]],
-    spread: comparison.Spread,
+    spread: Spread,
     limit: float,
     above: Sequence[str],
     words: str,
@@ -269,8 +297,12 @@ def _on_their_sides(
     shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in scores)
     effect = "; ".join([count_seeds(map(len, scores.values())), *shown])
     clear = [row for row in scores if abs(mean[row] - limit) > noise[row]]
+    for row, each in scores.items():
+        of_many = comparison.noise_of_mean(each, spread, len(scores))
+        if abs(mean[row] - limit) > of_many and (mean[row] > limit) != (row in above):
+            return Verdict("fails", effect)
     if any((mean[row] > limit) != (row in above) for row in clear):
-        return Verdict("fails", effect)
+        return Verdict("not decided", effect)
     return Verdict("holds" if len(clear) == len(scores) else "not decided", effect)
 
 
@@ -313,8 +345,10 @@ class LosesLittle:
             found = {seed: before[seed] - after[seed] for seed in before if seed in after}
             if found:  # of the same runs
                 lost[row] = found
-        if not all(any(row in lost for row in rows) for rows in evidence.rows):
-            return Verdict("not decided", "needs state space models and networks at both rates")
+        if not lost:
+            return NOTHING
         levels = ([score.level for score in cell.values()] for cell in lost.values())
         words, spread = "{row} loses {mean:.1f} ± {noise:.1f}", comparison.pooled(levels)
-        return _on_their_sides(lost, spread, self.limit, evidence.rows[1], words)
+        verdict = _on_their_sides(lost, spread, self.limit, evidence.rows[1], words)
+        absent = tuple(row for rows in evidence.rows for row in rows if row not in lost)
+        return replace(verdict, holds="not decided", missing=absent) if absent else verdict

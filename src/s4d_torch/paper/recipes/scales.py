@@ -70,8 +70,14 @@ REDUCTIONS: dict[str, dict[str, Reduction]] = {
         "listops": Reduction(_SHORTER_LISTS, _SMALL, {"epochs": 8}),
         "text": Reduction({"max_length": 1024}, _SLIM, {"epochs": 5}),
         "retrieval": Reduction({"max_length": 1000}, _SMALL, {"epochs": 3, "train_size": 10000}),
-        "pathfinder": Reduction({"count": 30000, **_EASY_CURVES}, _SMALL, {"epochs": 10}),
-        "pathx": Reduction({"size": 64, "count": 10000, **_EASY_CURVES}, _SLIM, {"epochs": 10}),
+        "pathfinder": Reduction({"count": 30000, **_EASY_CURVES}, _SLIM, {"epochs": 4}),
+        # a published rate of 0.0005 is for fifty epochs
+        "pathx": Reduction(
+            {"size": 64, "count": 10000, **_EASY_CURVES},
+            _SLIM,
+            {"epochs": 4, "batch_size": 16},
+            {"lr": 0.004},
+        ),
     },
     "tiny": {
         **dict.fromkeys(("scifar", "image"), Reduction({}, _TINY, _FEW_IMAGES)),

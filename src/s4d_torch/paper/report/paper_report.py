@@ -206,7 +206,7 @@ def _overview_blocks(results: Results) -> list[PageBlock]:
     seeds = ", ".join(map(str, results.seeds))
     by_verdict: dict[str, list[str]] = {"holds": [], "fails": [], "not decided": []}
     for name, finding in FINDINGS.items():
-        by_verdict[finding.decide(results.scores).holds].append(name)
+        by_verdict[finding.decide(results.scores, results.pools).holds].append(name)
     decided = len(by_verdict["holds"]) + len(by_verdict["fails"])
     return [
         Heading("What was run, and what is decided"),

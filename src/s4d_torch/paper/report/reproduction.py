@@ -37,7 +37,7 @@ def make_reproduction(results: Results, report: str = "report.md") -> Page:
     page = Page("What of the paper is reproduced", list(_beginning(results, report)))
     by_verdict: dict[str, Judged] = {"holds": [], "fails": [], "not decided": []}
     for finding in FINDINGS.values():
-        verdict = finding.decide(results.scores)
+        verdict = finding.decide(results.scores, results.pools)
         by_verdict[verdict.holds].append((finding, verdict))
     page.add(*_headline(results))
     page.add(*_decided("Confirmed", by_verdict["holds"]))

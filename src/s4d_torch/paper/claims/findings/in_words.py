@@ -29,7 +29,7 @@ FINDINGS = (
         "appendix B, ListOps",
         table="listops-choices",
         rows=(("post-norm", "pre-norm"),),
-        rule=rules.Alike(),
+        rule=rules.Alike(margin=1.0),
     ),
     Finding(
         "listops-small-models",
