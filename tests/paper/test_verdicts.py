@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,10 @@ from s4d_torch.paper.claims.rules import (
     FarBetter,
     LosesMost,
 )
+from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.outcomes import Outcomes
-from s4d_torch.paper.recipes import RECIPES
-from s4d_torch.paper.results import Results
+from s4d_torch.paper.recipes import RECIPES, Column
+from s4d_torch.paper.results import Cell, Results
 from s4d_torch.paper.scores import (
     Score,
     Spread,
@@ -204,6 +206,24 @@ def test_the_influence_of_a_case_on_an_rmse_is_its_derivative() -> None:
     assert whole.influence is not None
     without = -100 * np.log(np.sqrt((errors[1:] ** 2).mean()))
     assert whole.level - without == pytest.approx(whole.influence[0] / 500, rel=0.01)
+
+
+def test_validation_and_test_cases_count_together() -> None:
+    """For accuracies of independent cases; the windows of one patient are in both."""
+    splits = {"validation": right(500, 0.5), "test": right(1000, 0.6, seed=1)}
+    recipe = RECIPES["trainable"]
+
+    def score(column: Column, **more: dict[str, Any]) -> Score:
+        summary = {"metric": "accuracy", "validation": 0.5, "test": {"accuracy": 0.6}}
+        run = Result("", {"training": {"seed": 0}, "model": {"architecture": "ssm"}}, summary)
+        return Cell(column, (replace(run, **more),), None).scores[0]
+
+    together = score(recipe.columns[0], cases={name: x.to_json() for name, x in splits.items()})
+    assert together.influence is not None
+    assert len(together.influence) == 1500
+    right_ones = sum(int(x.values.sum()) for x in splits.values())
+    assert together.level == pytest.approx(100 * right_ones / 1500)
+    assert together.value == together.level
 
 
 def test_outcomes_survive_a_file() -> None:

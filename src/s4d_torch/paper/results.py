@@ -60,7 +60,8 @@ class Cell:
 
     @property
     def scores(self) -> dict[int, Score]:
-        """The finished runs by seed, as comparisons need them.
+        """The finished runs by seed, as comparisons need them: where a table shows a validation
+        accuracy, by validation and test cases together, if these are independent of each other.
 
         None of a baseline that has learned nothing, which says how it was trained and not what it
         can do; and none where a run has failed: the others would be a choice of the good ones.
@@ -77,7 +78,11 @@ class Cell:
     def _score(self, value: float, run: Result) -> Score:
         split = SPLITS.get(self.column.value, "test")
         if self.column.value == split and split in run.cases:
-            score = score_of(value, accuracy=self.is_accuracy, outcomes=run.outcomes(split))
+            outcomes = run.outcomes(split)
+            if split == "validation" and self.is_accuracy and outcomes.groups is None:
+                outcomes += run.outcomes("test")  # as good to compare by, and twice as many or more
+                value = 100 * float(outcomes.values.mean())
+            score = score_of(value, accuracy=self.is_accuracy, outcomes=outcomes)
         elif self.is_accuracy and split in run.data:
             score = score_of_count(value, int(run.data[split]["cases"]))
         else:  # of before cases were kept: nobody knows what other ones would have given

@@ -6,9 +6,9 @@ seed share their data and its order. Two things make a difference uncertain: run
 would differ, and so would other test cases. The spread over seeds is that of such differences,
 taken from all rows of the same task and setting together, since that of two or three runs alone
 says little; but it is never taken for less than that of the two rows themselves. Rows that spread
-far more than the others are left out of it, and judged by themselves alone. The error of the test cases is found case by case (see
-:mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of its 95 % interval of Student.
-One seed has no noise that could be known, and decides nothing.
+far more than the others are left out of it, and judged by themselves alone. The error of the test
+cases is found case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half
+of its 95 % interval of Student. One seed has no noise that could be known, and decides nothing.
 """
 
 import math

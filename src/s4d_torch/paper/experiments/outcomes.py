@@ -22,6 +22,12 @@ class Outcomes:
     values: Array
     groups: Array | None = None
 
+    def __add__(self, other: "Outcomes") -> "Outcomes":
+        """Those of both, where no groups are known: numbers of another split mean other groups."""
+        assert self.groups is None
+        assert other.groups is None
+        return Outcomes(np.concatenate([self.values, other.values]))
+
     def to_json(self) -> dict[str, Any]:
         right = self.values.dtype == np.bool_
         content = np.packbits(self.values) if right else self.values.astype("<f2")

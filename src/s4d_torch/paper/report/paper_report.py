@@ -18,7 +18,7 @@ from s4d_torch.paper.recipes import REFERENCE_TABLES, Column, Recipe, describe_r
 from s4d_torch.paper.report import page as parts
 from s4d_torch.paper.report.chart import Line
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
-from s4d_torch.paper.report.reproduction import make_reproduction
+from s4d_torch.paper.report.reproduction import JUDGEMENT, make_reproduction
 from s4d_torch.paper.results import Cell, Results, TableResults
 from s4d_torch.training.metrics import METRICS
 
@@ -30,16 +30,8 @@ INTRODUCTION = (
     "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they are not "
     "comparable with the paper's numbers, which stand beside them: differences between rows are."
 )
-JUDGEMENT = (
-    "A finding of the experiments holds where every comparison of its rows supports it beyond "
-    "noise, and fails where one contradicts it; anything else is not decided. Each comparison "
-    "shows the difference in points of accuracy, or in per cent of an RMSE (100 times the "
-    "logarithm of a ratio), positive where the first row is better, and its noise, half of a 95 % "
-    "interval. Rows are compared seed by seed; the noise has the spread of such differences over "
-    "seeds in it, and the error of the test cases, case by case. That rows are alike holds only "
-    "where the whole interval lies within 2 points, or 10 % of an RMSE; that one is far better, "
-    "where it is by more than that and beyond noise. The paper's own verdict "
-    "is the same rule on the numbers it prints, taken as three seeds each."
+BY_PAPER = (
+    "The paper's own verdict is the same rule on the numbers it prints, taken as three seeds each."
 )
 
 
@@ -242,7 +234,7 @@ def _claim_blocks(results: Results) -> list[PageBlock]:
     heading = ["finding", "by our runs", "by the paper's numbers", "what it says", "numbers"]
     return [
         Heading("Findings of the experiments"),
-        Paragraph(JUDGEMENT),
+        Paragraph(f"{JUDGEMENT} {BY_PAPER}"),
         Table(heading, findings, _counted(findings, 1, "findings, by our runs")),
         Heading("Claims that need no training"),
         Table(["verdict", "claim", "numbers"], rows, _counted(rows, 0, "claims")),

@@ -15,15 +15,16 @@ from s4d_torch.training.metrics import METRICS
 MOST_SHOWN = 2  # comparisons beside a finding; of more, how many and the weakest
 HEADLINE = {"trainable": ", trained", "large": "", "speech-ar": "", "lra": ""}  # what rows end in
 
-HOW = (
+JUDGEMENT = (
     "Rows are compared seed by seed and case by case. A difference is in points of accuracy, or in "
     "per cent of an RMSE (100 times the logarithm of a ratio), positive where the first row is "
-    "better; ± is half of a 95 % interval with the spread over seeds and the error of the test "
-    "cases in it, where windows of one patient and clips of one speaker count as one draw. A "
-    "finding is confirmed where every comparison supports it beyond noise, and contradicted where "
-    "one does not beyond the noise of so many comparisons. Rows are alike where the whole interval "
-    "lies within 2 points, or 10 % of an RMSE, and one is far better (the other poor) where it is "
-    "by more than that. One seed decides nothing."
+    "better; ± is half of its 95 % interval. In it are the spread of such differences over seeds, "
+    "from all rows of the task together but not less than these rows' own, and the error of the "
+    "test cases, of which windows of one patient and clips of one speaker count as one draw. Where "
+    "a table shows an accuracy on validation, test cases are counted too. A finding holds where "
+    "every comparison supports it beyond noise, and fails where one contradicts it beyond that of "
+    "so many. Rows are alike where the whole interval lies within 2 points, or 10 % of an RMSE; "
+    "one is far better, and the other poor, where it lies beyond. One seed decides nothing."
 )
 
 Judged = list[tuple[Finding, Verdict]]
@@ -65,7 +66,7 @@ def _beginning(results: Results, report: str) -> Iterator[PageBlock]:
     )
     header = ["task", "model", "best row", "in the paper", "one answer to all"]
     yield Table(header, list(_regime(results)), "What is learned at this scale")
-    yield Paragraph(HOW)
+    yield Paragraph(JUDGEMENT)
 
 
 def _regime(results: Results) -> Iterator[list[str]]:
