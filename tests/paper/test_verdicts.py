@@ -85,9 +85,9 @@ def test_runs_are_compared_seed_by_seed() -> None:
     [gain] = evidence.gains([("S4D-Lin", "S4D-Inv")], evidence.columns())
     assert gain.points == pytest.approx(1.0)
     # differences 1.1 and 0.9, 10 and 9.6, 11.1 and 10.5: variances 0.02, 0.08 and 0.18
-    assert gain.spread.deviation == pytest.approx((0.28 / 3) ** 0.5)
+    assert gain.spread.deviation == pytest.approx((0.28 / 3) ** 0.5, rel=0.05)
     assert gain.spread.freedom == 2  # three rows of two seeds, less a mean of each row and seed
-    assert gain.noise() == pytest.approx(4.3027 * (0.14 / 3) ** 0.5, rel=1e-3)
+    assert gain.noise() == pytest.approx(4.3027 * (0.14 / 3) ** 0.5, rel=0.05)
     assert gain.noise(8) > 1.5 * gain.noise()
     assert str(gain) == "sCIFAR +1.0 ± 0.9"
 
@@ -165,28 +165,43 @@ def test_few_patients_with_most_of_the_error_leave_little_to_judge_by() -> None:
     assert paired_error(a, b).freedom <= 4
 
 
-def test_a_row_that_spreads_far_more_is_judged_by_itself() -> None:
-    """Among rows within a point, one that moves by ten from seed to seed."""
+def test_a_row_that_spreads_far_more_has_more_noise() -> None:
+    """Among rows within a point, one that moves by twelve from seed to seed."""
     rng = np.random.default_rng(0)
-    names = list(RECIPES["choices"].rows)
-    rows = {name: list(50 + 0.3 * rng.standard_normal(2)) for name in names}
+    rows = {name: list(50 + 0.3 * rng.standard_normal(2)) for name in RECIPES["choices"].rows}
     rows["DSS"] = [40.0, 52.0]
     evidence = Evidence(RECIPES["choices"], by_seed(choices(**rows)))
-    assert evidence.spread("sCIFAR").deviation < 1
     usual, wild = evidence.gains([("ZOH", "S4D"), ("DSS", "S4D")], evidence.columns())
-    assert usual.noise() < 1.5
-    assert wild.spread.freedom == 1
-    assert wild.noise() > 50
+    assert usual.noise() < 2 < 20 < wild.noise()
 
 
 def test_the_spread_comes_from_all_tables_with_the_same_setting() -> None:
-    pool = [by_seed(choices(S4D=[50.0 + i, 50.5 + i]))["S4D"]["sCIFAR"] for i in range(9)]
+    rng = np.random.default_rng(0)
+    table = {f"row {i}": list(50 + rng.standard_normal(2)) for i in range(12)}
+    pool = [cells["sCIFAR"] for cells in by_seed(choices(**table)).values()]
     scores = by_seed(choices(S4D=[50.0, 50.5], ZOH=[53.0, 53.7]))
-    alone = Evidence(RECIPES["choices"], scores)
-    assert alone.spread("sCIFAR").freedom == 1
-    assert (
-        Evidence(RECIPES["choices"], scores, pools={"sCIFAR": pool}).spread("sCIFAR").freedom == 8
-    )
+    pair, columns = [("ZOH", "S4D")], RECIPES["choices"].columns
+    [alone] = Evidence(RECIPES["choices"], scores).gains(pair, columns)
+    [known] = Evidence(RECIPES["choices"], scores, pools={"sCIFAR": pool}).gains(pair, columns)
+    assert alone.spread.freedom == 1
+    assert known.spread.freedom > 4
+
+
+def test_intervals_cover_what_they_should() -> None:
+    """Rows of equal worth, some of which spread more: few are told apart."""
+    rng = np.random.default_rng(0)
+    names = list(RECIPES["initialization"].rows)
+    columns = RECIPES["initialization"].columns[:1]
+    for factor, most in ((1.0, 0.1), (4.0, 0.2)):
+        false = 0
+        for _ in range(100):
+            deviations = np.where(np.arange(16) < 4, factor, 1.0)
+            drawn = 50 + rng.standard_normal(2) + deviations[:, None] * rng.standard_normal((16, 2))
+            table = dict(zip(names, drawn.tolist(), strict=True))
+            evidence = Evidence(RECIPES["initialization"], by_seed(choices(**table)))
+            [gain] = evidence.gains([(names[0], names[-1])], columns)
+            false += abs(gain.points) > gain.noise()
+        assert false / 100 < most
 
 
 def test_guesses_and_other_data_are_not_compared() -> None:

@@ -3,12 +3,11 @@
 A difference counts in points of accuracy, or in per cent of an RMSE (100 times the logarithm of a
 ratio), positive where the first row is better. Rows are compared seed by seed, since runs of one
 seed share their data and its order. Two things make a difference uncertain: runs of other seeds
-would differ, and so would other test cases. The spread over seeds is that of such differences,
-taken from all rows of the same task and setting together, since that of two or three runs alone
-says little; but it is never taken for less than that of the two rows themselves. Rows that spread
-far more than the others are left out of it, and judged by themselves alone. The error of the test
-cases is found case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half
-of its 95 % interval of Student. One seed has no noise that could be known, and decides nothing.
+would differ, and so would other test cases. The spread over seeds is that of both rows, moderated
+by all rows of the table (see :mod:`.seed_noise`), or, where it has few, of all tables with the same
+task and setting; and not less than that of the differences themselves. The error of the test cases
+is found case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of
+its 95 % interval of Student. One seed has no noise that could be known, and decides nothing.
 """
 
 import math
@@ -17,17 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-import numpy as np
-
 from s4d_torch.data.task import TASKS
+from s4d_torch.paper.claims.seed_noise import FEWEST, seed_noise
 from s4d_torch.paper.recipes import Column, Recipe
 from s4d_torch.paper.scores import Score, Spread, TableScores, alone, paired_error
 
 LEVEL = 0.05  # how often chance alone looks like a difference
 PER_CENT = 5.0  # of an RMSE weigh as much as a point of accuracy: errors differ more
 MOST_SEEDS = 100  # beyond, an estimate of how many would decide is of no use
-OUTLYING = 3.0  # times the deviation of others: a spread of another kind
-FEWEST = 3  # rows that tell what a usual spread is
 
 Rows = Sequence[Sequence[str]]
 """the rows a finding is about: pairs to compare, or groups"""
@@ -90,7 +86,7 @@ class Evidence:
     """What a rule judges by: the scores of a table, and the rows that a finding is about.
 
     ``paired`` are scores whose seeds mean something; those that a paper prints have none. ``pools``
-    are, by column, rows by whose spread over seeds it is judged; by default those of the table.
+    are, by column, rows by whose spread over seeds it is judged where the table has too few.
     """
 
     recipe: Recipe
@@ -142,69 +138,28 @@ class Evidence:
         if not any(score.learned for side in (ours, theirs) for score in side.values()):
             return None
         each = [ours[seed].level - theirs[seed].level for seed in common]
-        spread = self.spread(column.name)
-        if self.paired and len(each) > 1 and spread.freedom:
-            own = statistics.stdev(each)
-            alike = own <= OUTLYING * spread.deviation
-            freedom = spread.freedom if alike else len(each) - 1
-            spread = Spread(max(own, spread.deviation), freedom)
+        spread = self.spread(column.name, ours, theirs)
         unit = 1.0 if TASKS[column.task].metric == "accuracy" else PER_CENT
         cases = paired_error(ours, theirs)
         return Gain(rows, column.name, statistics.fmean(each), spread, cases, len(each), unit)
 
-    def spread(self, column: str) -> Spread:
-        """Of the differences between two rows, from seed to seed."""
-        every = self.pools.get(column) or [self.cell(row, column) for row in self.scores]
-        return pooled_differences(every) if self.paired else pooled_unpaired(every)
+    def spread(self, column: str, ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> Spread:
+        """Of the difference between two rows, from seed to seed."""
+        every: Sequence[Mapping[int, Score]] = [self.cell(row, column) for row in self.scores]
+        if sum(len(row) > 1 for row in every) < FEWEST:
+            every = self.pools.get(column, every)
+        if not self.paired:
+            return pooled_unpaired(every)
+        found = seed_noise(every).between(ours, theirs)
+        if len(ours) < 2 or not found.freedom:
+            return found
+        own = statistics.stdev(ours[seed].level - theirs[seed].level for seed in ours)
+        return Spread(max(own, found.deviation), found.freedom)
 
 
 def dataset(column: str) -> str:
     """``BIDMC`` of ``BIDMC (HR)``: each of its signals can stand for it."""
     return column.split(",")[0].split(" (")[0]
-
-
-def pooled_differences(rows: Iterable[Mapping[int, Score]]) -> Spread:
-    """Of the differences between two rows from seed to seed: the residual of an analysis of
-    variance by row and seed, over all rows but those that spread far more than the others.
-    """
-    several = [{seed: score.level for seed, score in row.items()} for row in rows if len(row) > 1]
-    levels = without_outlying(several)
-    seeds = sorted({seed for row in levels for seed in row})
-    values, design = [], []
-    for i, row in enumerate(levels):
-        for seed, level in row.items():
-            here = np.zeros(len(levels) + len(seeds))
-            here[[i, len(levels) + seeds.index(seed)]] = 1
-            values.append(level)
-            design.append(here)
-    if not values:
-        return Spread(0.0, 0)
-    fitted, _, rank, _ = np.linalg.lstsq(np.array(design), np.array(values))
-    left, freedom = np.array(values) - np.array(design) @ fitted, len(values) - int(rank)
-    if not freedom:
-        return Spread(0.0, 0)
-    return Spread(math.sqrt(2 * float(left @ left) / freedom), freedom)
-
-
-def without_outlying(rows: Sequence[Mapping[int, float]]) -> list[Mapping[int, float]]:
-    """The rows without those whose spread over seeds is far beyond that of the others.
-
-    The spread of a row is that around what seeds do to the row in the middle.
-    """
-    means = [statistics.fmean(row.values()) for row in rows]
-    moved: dict[int, list[float]] = {}
-    for row, mean in zip(rows, means, strict=True):
-        for seed, level in row.items():
-            moved.setdefault(seed, []).append(level - mean)
-    usual = {seed: statistics.median(values) for seed, values in moved.items()}
-    spreads = [statistics.stdev(level - usual[seed] for seed, level in row.items()) for row in rows]
-    kept = sorted(range(len(rows)), key=spreads.__getitem__)
-    while len(kept) > FEWEST:
-        others = math.sqrt(statistics.fmean(spreads[i] ** 2 for i in kept[:-1]))
-        if spreads[kept[-1]] <= OUTLYING * others or others == 0:
-            break
-        kept.pop()
-    return [rows[i] for i in sorted(kept)]
 
 
 def pooled_unpaired(rows: Iterable[Mapping[int, Score]]) -> Spread:
