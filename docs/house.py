@@ -71,6 +71,7 @@ WALKS: dict[str, tuple[str, Walk]] = {
             ("paper.claims.findings.ablations", "statement, rows and rule of each finding"),
             ("paper.claims.rules", "how results decide"),
             ("paper.claims.comparison", "a difference, and how much of it may be chance"),
+            ("paper.claims.seed_noise", "how far rows spread from seed to seed"),
             ("paper.report.paper_report", "tables, curves, verdicts"),
             ("paper.report.reproduction", "what is confirmed, contradicted and open"),
             ("paper.report.page", "HTML or Markdown"),

@@ -147,7 +147,7 @@ class Evidence:
         """Of the difference between two rows, from seed to seed."""
         every: Sequence[Mapping[int, Score]] = [self.cell(row, column) for row in self.scores]
         if sum(len(row) > 1 for row in every) < FEWEST:
-            every = self.pools.get(column, every)
+            every = self.pools.get(column) or every
         if not self.paired:
             return pooled_unpaired(every)
         found = seed_noise(every).between(ours, theirs)
