@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from s4d_torch.paper.claims import FINDINGS, Verdict
-from s4d_torch.paper.claims.claim import Rule
+from s4d_torch.paper.claims.claim import Need, Rule
 from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, student
 from s4d_torch.paper.claims.deciding import next_experiments
 from s4d_torch.paper.claims.rules import (
@@ -289,6 +289,23 @@ def test_an_open_verdict_says_what_it_takes() -> None:
     assert decide(Better(), [("ZOH", "S4D")], APART).what_it_takes == ""
     hopeless = Verdict("not decided", "", needs=(replace(need, wanted=None),))
     assert hopeless.what_it_takes == "No number of seeds decides it with the test cases of sCIFAR."
+
+
+def test_an_open_verdict_stands_for_something() -> None:
+    pair = [("ZOH", "S4D")]
+
+    def standing(rule: Rule, **rows: list[float]) -> str:
+        return decide(rule, pair, choices(**rows)).standing
+
+    assert standing(Better(), S4D=[50.0, 50.2], ZOH=[53.0, 53.1]) == "holds"
+    assert standing(Better()) == "not run"
+    assert standing(Better(), S4D=[50.0, 50.5], ZOH=[50.9, 50.6]) == "open for more seeds"
+    waiting = Verdict(
+        "not decided", "", missing=("SC",), deciding=decide(Better(), pair, APART).deciding
+    )
+    assert waiting.standing == "open for more runs"
+    hopeless = Verdict("not decided", "", needs=(Need(("a", "b"), "c", 2, None),))
+    assert hopeless.standing == "open whatever the seeds"
 
 
 def test_after_one_seed_nobody_knows_how_many_it_takes() -> None:

@@ -43,6 +43,17 @@ class Verdict:
     missing: tuple[str, ...] = ()
 
     @property
+    def standing(self) -> str:
+        """The verdict, and of an open one what it waits for: runs, seeds, or other test cases."""
+        if self.holds != "not decided":
+            return self.holds
+        if not self.deciding and not self.needs:
+            return "not run"
+        if any(need.wanted is None for need in self.needs):
+            return "open whatever the seeds"
+        return "open for more seeds" if self.needs else "open for more runs"
+
+    @property
     def what_it_takes(self) -> str:
         """``About 12 seeds would decide it.``, or that no number would; "" where it is decided."""
         if self.holds != "not decided":

@@ -19,7 +19,7 @@ from functools import cache
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims.seed_noise import FEWEST, seed_noise
 from s4d_torch.paper.recipes import Column, Recipe
-from s4d_torch.paper.scores import Score, Spread, TableScores, alone, paired_error
+from s4d_torch.paper.scores import Score, Spread, TableScores, paired_error
 
 LEVEL = 0.05  # how often chance alone looks like a difference
 PER_CENT = 5.0  # of an RMSE weigh as much as a point of accuracy: errors differ more
@@ -174,15 +174,6 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
     freedom = sum(len(values) - 1 for values in several)
     squares = sum((len(values) - 1) * statistics.variance(values) for values in several)
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else Spread(0.0, 0)
-
-
-def noise_of_mean(scores: Mapping[int, Score], spread: Spread, comparisons: int = 1) -> float:
-    """What chance alone does to the mean of some seeds of one row, the most of so many."""
-    if len(scores) < 2 or not spread.freedom:
-        return math.inf
-    cases = max(map(alone, scores.values())).deviation
-    error = math.hypot(spread.deviation / math.sqrt(len(scores)), cases)
-    return student(spread.freedom, LEVEL / comparisons) * error
 
 
 @cache

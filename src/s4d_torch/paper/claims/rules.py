@@ -30,7 +30,7 @@ from s4d_torch.paper.claims.comparison import (
     describe,
 )
 from s4d_torch.paper.recipes import Column
-from s4d_torch.paper.scores import Score, Spread
+from s4d_torch.paper.scores import Score, Spread, alone
 
 MARGIN = 2.0  # points that count as no noticeable difference
 ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
@@ -283,27 +283,39 @@ def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
 
 def _on_their_sides(
     scores: Mapping[str, Mapping[int, Score]],
+    column: str,
     spread: Spread,
     limit: float,
     above: Sequence[str],
     words: str,
 ) -> Verdict:
     """The rows ``above`` have a mean above the limit, beyond noise, and the others below."""
-    mean = {
-        row: statistics.fmean(score.level for score in each.values())
+    beyond = {
+        row: Gain(
+            (row, row),
+            column,
+            statistics.fmean(score.level for score in each.values()) - limit,
+            spread,
+            max(map(alone, each.values())),
+            len(each),
+        )
         for row, each in scores.items()
     }
-    noise = {row: comparison.noise_of_mean(each, spread) for row, each in scores.items()}
-    shown = (words.format(row=row, mean=mean[row], noise=noise[row]) for row in scores)
+    shown = (
+        words.format(row=row, mean=gain.points + limit, noise=gain.noise())
+        for row, gain in beyond.items()
+    )
     effect = "; ".join([count_seeds(map(len, scores.values())), *shown])
-    clear = [row for row in scores if abs(mean[row] - limit) > noise[row]]
-    for row, each in scores.items():
-        of_many = comparison.noise_of_mean(each, spread, len(scores))
-        if abs(mean[row] - limit) > of_many and (mean[row] > limit) != (row in above):
+    needs = []
+    for row, gain in beyond.items():
+        right, distance = (gain.points > 0) == (row in above), abs(gain.points)
+        tries = 1 if right else len(beyond)
+        if not right and distance > gain.noise(tries):
             return Verdict("fails", effect)
-    if any((mean[row] > limit) != (row in above) for row in clear):
-        return Verdict("not decided", effect)
-    return Verdict("holds" if len(clear) == len(scores) else "not decided", effect)
+        if not right or distance <= gain.noise():
+            wanted = gain.seeds_until(distance, tries)
+            needs.append(Need(gain.rows, column, gain.seeds, wanted))
+    return Verdict("not decided" if needs else "holds", effect, needs=tuple(needs))
 
 
 @dataclass(frozen=True)
@@ -325,7 +337,7 @@ class AboveChance:
         }
         words = "{row} {mean:+.1f} ± {noise:.1f} from a guess"
         spread = comparison.pooled(evidence.values(row, self.column) for row in evidence.scores)
-        verdict = _on_their_sides(above, spread, self.margin, evidence.rows[0], words)
+        verdict = _on_their_sides(above, self.column, spread, self.margin, evidence.rows[0], words)
         best = max(score.level for cell in above.values() for score in cell.values())
         if best < self.margin:
             return Verdict("not decided", verdict.effect, "Nothing was learned at this scale.")
@@ -348,7 +360,8 @@ class LosesLittle:
         if not lost:
             return NOTHING
         levels = ([score.level for score in cell.values()] for cell in lost.values())
+        first = evidence.recipe.columns[0].name
         words, spread = "{row} loses {mean:.1f} ± {noise:.1f}", comparison.pooled(levels)
-        verdict = _on_their_sides(lost, spread, self.limit, evidence.rows[1], words)
+        verdict = _on_their_sides(lost, first, spread, self.limit, evidence.rows[1], words)
         absent = tuple(row for rows in evidence.rows for row in rows if row not in lost)
         return replace(verdict, holds="not decided", missing=absent) if absent else verdict

@@ -30,6 +30,14 @@ INTRODUCTION = (
     "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they are not "
     "comparable with the paper's numbers, which stand beside them: differences between rows are."
 )
+STANDING = {
+    "holds": "Holds",
+    "fails": "Fails",
+    "open for more seeds": "More seeds would decide, how many is said below",
+    "open for more runs": "Supported so far; datasets or rows are missing",
+    "open whatever the seeds": "Not to be decided with these test cases, by any number of seeds",
+    "not run": "Not run",
+}
 BY_PAPER = (
     "The paper's own verdict is the same rule on the numbers it prints, taken as three seeds each."
 )
@@ -196,21 +204,21 @@ def _overview_blocks(results: Results) -> list[PageBlock]:
     hours = sum(run.seconds for run in done) / 3600
     tasks = ", ".join(dict.fromkeys(str(run.config["task"]) for run in done))
     seeds = ", ".join(map(str, results.seeds))
-    by_verdict: dict[str, list[str]] = {"holds": [], "fails": [], "not decided": []}
+    standing: dict[str, list[str]] = {name: [] for name in STANDING}
     for name, finding in FINDINGS.items():
-        by_verdict[finding.decide(results.scores, results.pools).holds].append(name)
-    decided = len(by_verdict["holds"]) + len(by_verdict["fails"])
+        standing[finding.decide(results.scores, results.pools).standing].append(name)
+    decided = len(standing["holds"]) + len(standing["fails"])
     return [
         Heading("What was run, and what is decided"),
         Paragraph(
             f"{len(done)} runs at scale '{results.scale}', {hours:.1f} hours of training by one "
             f"process: {tasks}; seeds {seeds}. Of {len(FINDINGS)} findings that need training "
-            f"{decided} are decided."
+            f"{decided} are decided, {len(standing['not run'])} were not run, the others are open."
         ),
         *(
-            Paragraph(f"{verdict.capitalize()}: {', '.join(names)}.")
-            for verdict, names in by_verdict.items()
-            if names
+            Paragraph(f"{words} ({len(standing[name])}): {', '.join(standing[name])}.")
+            for name, words in STANDING.items()
+            if standing[name]
         ),
     ]
 

@@ -18,13 +18,14 @@ HEADLINE = {"trainable": ", trained", "large": "", "speech-ar": "", "lra": ""}  
 JUDGEMENT = (
     "Rows are compared seed by seed and case by case. A difference is in points of accuracy, or in "
     "per cent of an RMSE (100 times the logarithm of a ratio), positive where the first row is "
-    "better; ± is half of its 95 % interval. In it are the spread of such differences over seeds, "
-    "from all rows of the task together but not less than these rows' own, and the error of the "
-    "test cases, of which windows of one patient and clips of one speaker count as one draw. Where "
-    "a table shows an accuracy on validation, test cases are counted too. A finding holds where "
-    "every comparison supports it beyond noise, and fails where one contradicts it beyond that of "
-    "so many. Rows are alike where the whole interval lies within 2 points, or 10 % of an RMSE; "
-    "one is far better, and the other poor, where it lies beyond. One seed decides nothing."
+    "better; ± is half of its 95 % interval. In it are the spread over seeds, that of the two rows "
+    "moderated by all rows of their table and not less than that of the difference, and the error "
+    "of the test cases, of which windows of one patient and clips of one speaker count as one "
+    "draw. Where a table shows an accuracy on validation, test cases are counted too. A finding "
+    "holds where every comparison supports it beyond noise, and fails where one contradicts it "
+    "beyond that of so many. Rows are alike where the whole interval lies within 2 points, or 10 % "
+    "of an RMSE; one is far better, and the other poor, where it lies beyond. One seed decides "
+    "nothing."
 )
 
 Judged = list[tuple[Finding, Verdict]]
