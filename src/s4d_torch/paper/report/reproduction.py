@@ -1,11 +1,12 @@
 """What a reviewer asks first, on two screens: what is confirmed, contradicted and open."""
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict
-from s4d_torch.paper.claims.claim import count_verdicts, sentences
+from s4d_torch.paper.claims.claim import count_verdicts
 from s4d_torch.paper.claims.comparison import Evidence, Gain
 from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
@@ -149,20 +150,38 @@ def _by_paper(finding: Finding) -> str:
 
 
 def _open(judged: Judged) -> list[PageBlock]:
-    """What was seen of each that is not decided, and what would decide it."""
-    heading = Heading(f"Open: {len(judged)} of {len(FINDINGS)} findings")
-    begun = [(finding, verdict) for finding, verdict in judged if verdict.deciding]
+    """What is not decided: a line for each, with the comparison that is furthest from it."""
+    blocks: list[PageBlock] = [Heading(f"Open: {len(judged)} of {len(FINDINGS)} findings")]
     rows = [
-        [f.name, f.statement, _evidence(v.deciding), sentences(v.what_it_takes), _by_paper(f)]
-        for f, v in begun
+        [finding.name, _takes(verdict), _furthest(verdict), _by_paper(finding)]
+        for finding, verdict in judged
+        if verdict.standing != "not run"
     ]
-    header = ["finding", "what the paper says", "open here", "what it takes", "by its own numbers"]
-    blocks: list[PageBlock] = [heading]
     if rows:
+        header = ["finding", "would take", "furthest from a verdict", "by the paper's numbers"]
         blocks.append(Table(header, rows, "Compared, and not decided"))
-    if rest := [finding.name for finding, verdict in judged if not verdict.deciding]:
-        blocks.append(Paragraph(f"Not compared yet: {', '.join(rest)}."))
+    if rest := [finding.name for finding, verdict in judged if verdict.standing == "not run"]:
+        blocks.append(Paragraph(f"Not run yet: {', '.join(rest)}."))
     return blocks
+
+
+def _takes(verdict: Verdict) -> str:
+    """``3 seeds``, ``other cases``, or what was not run."""
+    if verdict.standing == "open whatever the seeds":
+        return "other test cases"
+    wanted = [need.wanted for need in verdict.needs if need.wanted is not None]
+    seeds = f"{max(wanted)} seeds" if wanted else ""
+    return ", ".join(part for part in (seeds, *verdict.missing) if part)
+
+
+def _furthest(verdict: Verdict) -> str:
+    """The comparison that no number of seeds, or the largest, would decide."""
+    if not verdict.deciding:
+        return verdict.effect
+    wanted = {(need.rows, need.column): need.wanted or math.inf for need in verdict.needs}
+    return _compared(
+        max(verdict.deciding, key=lambda gain: wanted.get((gain.rows, gain.column), 0))
+    )
 
 
 def _without_training(report: str) -> list[PageBlock]:
