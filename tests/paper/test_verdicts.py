@@ -308,6 +308,20 @@ def test_an_open_verdict_stands_for_something() -> None:
     assert hopeless.standing == "open whatever the seeds"
 
 
+def test_one_that_contradicts_would_be_enough() -> None:
+    """Seeds that no number of which would support it do not count where one tends against it."""
+    needs = (
+        Need(("a", "b"), "c", 2, None),
+        Need(("d", "e"), "c", 2, 9, contrary=True),
+        Need(("f", "g"), "c", 2, 5, contrary=True),
+    )
+    assert Verdict("not decided", "", needs=needs).what_it_takes == "About 5 seeds would decide it."
+    assert Verdict("not decided", "", needs=needs[:1]).seeds_wanted is None
+    close = choices(S4D=[50.0, 50.5, 49.9], ZOH=[50.9, 50.2, 50.9])
+    [need] = decide(Better(), [("S4D", "ZOH")], close).needs
+    assert need.contrary
+
+
 def test_after_one_seed_nobody_knows_how_many_it_takes() -> None:
     found = decide(Better(), [("ZOH", "S4D")], choices(S4D=[50.0], ZOH=[50.9]))
     [need] = found.needs

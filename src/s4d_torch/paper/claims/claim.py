@@ -17,13 +17,15 @@ Holds = Literal["holds", "holds in part", "fails", "not decided"]
 class Need:
     """A comparison that is open: how many seeds it has, and how many would decide it.
 
-    None: the test cases alone leave more noise than that, whatever the number of seeds.
+    None: the test cases alone leave more noise than that, whatever the number of seeds. One that is
+    ``contrary`` tends against the statement, and would decide it alone.
     """
 
     rows: tuple[str, str]
     column: str
     seeds: int
     wanted: int | None
+    contrary: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,22 @@ class Verdict:
             return self.holds
         if not self.deciding and not self.needs:
             return "not run"
+        if not self.needs:
+            return "open for more runs"
+        return "open for more seeds" if self.seeds_wanted else "open whatever the seeds"
+
+    @property
+    def seeds_wanted(self) -> int | None:
+        """About how many would decide it: the first that contradicts it, or all that support it.
+
+        None: no number would, or nothing waits for seeds.
+        """
+        contrary = [need.wanted for need in self.needs if need.contrary and need.wanted is not None]
+        if contrary:
+            return min(contrary)
         if any(need.wanted is None for need in self.needs):
-            return "open whatever the seeds"
-        return "open for more seeds" if self.needs else "open for more runs"
+            return None
+        return max((need.wanted for need in self.needs if need.wanted is not None), default=None)
 
     @property
     def what_it_takes(self) -> str:
@@ -63,12 +78,11 @@ class Verdict:
             return waiting
         if any(need.seeds < 2 for need in self.needs):
             return sentences("One seed decides nothing; a second says how many would.", waiting)
-        hopeless = [need for need in self.needs if need.wanted is None]
-        if hopeless:
-            columns = ", ".join(dict.fromkeys(need.column for need in hopeless))
-            return f"No number of seeds decides it with the test cases of {columns}."
-        most = max(need.wanted for need in self.needs if need.wanted is not None)
-        return sentences(f"About {most} seeds would decide it.", waiting)
+        if self.seeds_wanted is not None:
+            return sentences(f"About {self.seeds_wanted} seeds would decide it.", waiting)
+        hopeless = (need.column for need in self.needs if need.wanted is None)
+        columns = ", ".join(dict.fromkeys(hopeless))
+        return f"No number of seeds decides it with the test cases of {columns}."
 
 
 PLURAL = {"holds": "hold", "fails": "fail", "holds in part": "hold in part"}

@@ -96,7 +96,8 @@ class Pairwise(ABC):
         for gain in still_open:
             noise, for_it = self.enough(gain)
             wanted = gain.seeds_until(noise, tries[for_it])
-            needs.append(Need(gain.rows, gain.column, gain.seeds, wanted))
+            contrary = self.share == 1 and not for_it
+            needs.append(Need(gain.rows, gain.column, gain.seeds, wanted, contrary))
         shown = tuple(still_open or found)
         return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for)
 

@@ -150,7 +150,7 @@ def _by_paper(finding: Finding) -> str:
 
 
 def _open(judged: Judged) -> list[PageBlock]:
-    """What is not decided: a line for each, with the comparison that is furthest from it."""
+    """What is not decided: a line for each, with the comparison that waits."""
     blocks: list[PageBlock] = [Heading(f"Open: {len(judged)} of {len(FINDINGS)} findings")]
     rows = [
         [finding.name, _takes(verdict), _furthest(verdict), _by_paper(finding)]
@@ -158,7 +158,7 @@ def _open(judged: Judged) -> list[PageBlock]:
         if verdict.standing != "not run"
     ]
     if rows:
-        header = ["finding", "would take", "furthest from a verdict", "by the paper's numbers"]
+        header = ["finding", "would take", "the comparison that waits", "by the paper's numbers"]
         blocks.append(Table(header, rows, "Compared, and not decided"))
     if rest := [finding.name for finding, verdict in judged if verdict.standing == "not run"]:
         blocks.append(Paragraph(f"Not run yet: {', '.join(rest)}."))
@@ -169,19 +169,23 @@ def _takes(verdict: Verdict) -> str:
     """``3 seeds``, ``other cases``, or what was not run."""
     if verdict.standing == "open whatever the seeds":
         return "other test cases"
-    wanted = [need.wanted for need in verdict.needs if need.wanted is not None]
-    seeds = f"{max(wanted)} seeds" if wanted else ""
+    seeds = f"{verdict.seeds_wanted} seeds" if verdict.seeds_wanted else ""
     return ", ".join(part for part in (seeds, *verdict.missing) if part)
 
 
 def _furthest(verdict: Verdict) -> str:
-    """The comparison that no number of seeds, or the largest, would decide."""
+    """The comparison that would contradict it first; or else the one that takes the most seeds."""
     if not verdict.deciding:
         return verdict.effect
-    wanted = {(need.rows, need.column): need.wanted or math.inf for need in verdict.needs}
-    return _compared(
-        max(verdict.deciding, key=lambda gain: wanted.get((gain.rows, gain.column), 0))
-    )
+    wanted = {
+        (need.rows, need.column): (need.contrary, need.wanted or math.inf) for need in verdict.needs
+    }
+
+    def place(gain: Gain) -> tuple[bool, float]:
+        contrary, seeds = wanted.get((gain.rows, gain.column), (False, 0.0))
+        return contrary, -seeds if contrary else seeds
+
+    return _compared(max(verdict.deciding, key=place))
 
 
 def _without_training(report: str) -> list[PageBlock]:
