@@ -32,7 +32,7 @@ class SeedNoise:
     shifts: Mapping[int, float]
     """what a seed does to the row in the middle"""
     usual: Spread
-    """of one row, with the degrees of freedom that it has in the mean of two"""
+    """of one row; its degrees of freedom are ``d0``, by which a row's own is drawn towards it"""
     total: int
     """degrees of freedom of all rows together"""
     rows: int
@@ -70,6 +70,7 @@ def seed_noise(rows: Sequence[Mapping[int, Score]]) -> SeedNoise:
     if total < 1:
         return SeedNoise(shifts, Spread(0.0, 0), 0, len(several))
     mean = sum(each.freedom * each.deviation**2 for each in found) / sum(x.freedom for x in found)
+    # where all variances are one, d0 is infinite: a row's own hardly counts
     pooled = Spread(math.sqrt(mean), 10 * total)
     usual = moderator(found) if len(found) >= FEWEST and mean > 0 else None
     return SeedNoise(shifts, usual or pooled, total, len(several))

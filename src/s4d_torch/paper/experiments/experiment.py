@@ -22,10 +22,7 @@ from s4d_torch.training.run import Run, train
 from s4d_torch.training.saved.run_folder import RunFolder, environment
 
 FORMAT = 1
-RUN, SHORTER = (
-    "run",
-    4,
-)  # the folder of a run within its own; a trial has so many times fewer epochs
+SHORTER = 4  # a trial has so many times fewer epochs
 SPLITS = ("validation", "test")
 
 # What can be measured of a trained run besides its test score, by name.

@@ -104,7 +104,7 @@ def _headline(results: Results) -> list[PageBlock]:
     rows = []
     for name, ending in HEADLINE.items():
         table = results.tables[name]
-        evidence = Evidence(table.recipe, table.scores)
+        evidence = Evidence(table.recipe, table.scores, pools=results.pools[name])
         pairs = [(ours + ending, theirs + ending) for ours, theirs in COUNTERPARTS]
         for column in evidence.columns():
             if found := {gain.rows: gain for gain in evidence.gains(pairs, [column])}:
