@@ -14,7 +14,7 @@ from s4d_torch._files import write_atomically
 from s4d_torch._registry import Registry
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.experiments.outcomes import Outcomes, best_constant, outcomes
+from s4d_torch.paper.experiments.outcomes import Outcomes, best_constant, best_linear, outcomes
 from s4d_torch.training.config import Config
 from s4d_torch.training.metrics import METRICS
 from s4d_torch.training.reports.reporter import Reporter
@@ -78,6 +78,8 @@ class Result:
     """what became of each case of the validation and of the test split: see ``Outcomes``"""
     constant: dict[str, float] = field(default_factory=dict)
     """what one answer to everything scores on these splits"""
+    linear: dict[str, float] = field(default_factory=dict)
+    """what a linear map of all samples scores there, of a regression"""
     searched: dict[str, float] = field(default_factory=dict)
     """the validation scores of the learning rates that were tried"""
     error: str | None = None
@@ -157,6 +159,7 @@ def run_experiment(
         dataset = run.dataset(data)
         cases = {name: outcomes(run, dataset, name).to_json() for name in SPLITS}
         constant = {name: best_constant(dataset, name) for name in SPLITS}
+        linear = best_linear(dataset)
     except BlockingIOError:  # no word on the experiment: its result is on the way elsewhere
         raise
     except Exception as error:
@@ -173,6 +176,7 @@ def run_experiment(
         {**(RunFolder(folder).data() or {}), "classes": list(dataset.signature.classes or ())},
         cases,
         constant,
+        linear,
         {str(rate): score for rate, score in searched.items()},
     )
     write_result(results, result)

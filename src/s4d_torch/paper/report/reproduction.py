@@ -66,7 +66,7 @@ def _beginning(results: Results, report: str) -> Iterator[PageBlock]:
         "result file with its commit, its data and the fate of each test case; tables, curves and "
         f"the commands that made them are in [the whole report]({report})."
     )
-    header = ["task", "model", "best row", "in the paper", "one answer to all"]
+    header = ["task", "model", "best row", "in the paper", "one answer to all", "a linear map"]
     yield Table(header, list(_regime(results)), "What is learned at this scale")
     yield Paragraph(JUDGEMENT)
 
@@ -81,8 +81,8 @@ def _regime(results: Results) -> Iterator[list[str]]:
                     key = cell.column.name, _size(cell)
                     level = statistics.fmean(cell.values) * (1 if cell.is_accuracy else -1)
                     if key not in best or level > best[key][0]:
-                        shown = [*key, f"{row} {cell}", cell.published or "", _constant(cell)]
-                        best[key] = level, shown
+                        shown = [*key, f"{row} {cell}", cell.published or ""]
+                        best[key] = level, [*shown, *_to_beat(cell, results)]
     yield from (shown for _, shown in best.values())
 
 
@@ -93,10 +93,14 @@ def _size(cell: Cell) -> str:
     return f"{model['n_layers']} x {model['d_model']}, N = {model['d_state']}, {epochs} epochs"
 
 
-def _constant(cell: Cell) -> str:
-    run = cell.finished[0]
-    metric = METRICS[TASKS[cell.column.task].metric]
-    return metric.show(run.constant[cell.column.value]) if run.constant else ""
+def _to_beat(cell: Cell, results: Results) -> tuple[str, str]:
+    """What one answer to all scores on the same cases, and a linear map of any run on this data."""
+    first, split = cell.finished[0], cell.column.value
+    show = METRICS[TASKS[cell.column.task].metric].show
+    on_same = (run for run in results.runs.values() if run.data == first.data)
+    linear = next((run.linear for run in on_same if run.linear), {})
+    constant = show(first.constant[split]) if first.constant else ""
+    return constant, show(linear[split]) if linear else ""
 
 
 def _headline(results: Results) -> list[PageBlock]:
