@@ -80,6 +80,7 @@ def test_each_finding_is_in_its_part_with_what_decides_it(page: str) -> None:
     assert "| diagonal-is-competitive |" in contradicted
     assert "S4D-Lin, trained over S4-FouT, trained, sCIFAR: -9.8 ± " in contradicted
     assert "S4D-Inv, trained over" not in contradicted  # it is not behind
+    assert "| SC, BIDMC | no numbers printed |" in contradicted  # where nothing was run
     assert "findings" in confirmed
     assert "Not run yet: softmax-or-vandermonde" in rest
 

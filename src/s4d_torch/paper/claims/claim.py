@@ -34,7 +34,7 @@ class Verdict:
 
     ``needs`` are the comparisons that keep it open, ``deciding`` those that made it what it is: all
     of one that holds, those that contradict one that fails, those that leave one open. ``missing``
-    are datasets that it waits for.
+    are datasets that it waits for, ``unseen`` all those of its table that nothing is known of.
     """
 
     holds: Holds
@@ -43,6 +43,7 @@ class Verdict:
     needs: tuple[Need, ...] = ()
     deciding: tuple[Gain, ...] = ()
     missing: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def standing(self) -> str:

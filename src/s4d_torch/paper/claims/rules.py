@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from s4d_torch.paper.claims import comparison
 from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict
@@ -81,17 +82,17 @@ class Pairwise(ABC):
         pro = [gain for gain in found if self.supports(gain, gain.noise(tries[True]))]
         con = [gain for gain in found if self.contradicts(gain, gain.noise(tries[False]))]
         still_open = [gain for gain in found if gain not in pro and gain not in con]
-        effect, missing, lacking = describe(found), *_missing(found, columns, pairs)
+        effect, unseen, lacking = describe(found), *_missing(found, columns, pairs)
         counts = f"{len(pro)} of {len(found)} comparisons support it, {len(con)} contradict it"
         detail = f"Beyond noise {counts}."
-        if missing:
-            detail += f" Without results: {', '.join(missing)}."
+        if unseen:
+            detail += f" Without results: {', '.join(unseen)}."
         if con if self.share == 1 else len(con) > len(pro):
-            return Verdict("fails", effect, detail, deciding=tuple(con))
-        waits_for = (*lacking, *(missing if self.everywhere else ()))
+            return Verdict("fails", effect, detail, deciding=tuple(con), unseen=unseen)
+        waits_for = (*lacking, *(unseen if self.everywhere else ()))
         enough = len(pro) == len(found) if self.share == 1 else len(pro) > self.share * len(found)
         if enough and len(pro) > len(con) and not waits_for:
-            return Verdict("holds", effect, detail, deciding=tuple(pro))
+            return Verdict("holds", effect, detail, deciding=tuple(pro), unseen=unseen)
         needs = []
         for gain in still_open:
             noise, for_it = self.enough(gain)
@@ -99,24 +100,24 @@ class Pairwise(ABC):
             contrary = self.share == 1 and not for_it
             needs.append(Need(gain.rows, gain.column, gain.seeds, wanted, contrary))
         shown = tuple(still_open or found)
-        return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for)
+        return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for, unseen)
 
 
 def _missing(
     found: Sequence[Gain], columns: Sequence[Column], pairs: Rows
-) -> tuple[list[str], list[str]]:
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The datasets without any comparison, and the pairs that others lack."""
     seen = {(tuple(gain.rows), dataset(gain.column)) for gain in found}
     begun = {name for _, name in seen}
     names = list(dict.fromkeys(dataset(column.name) for column in columns))
-    lacking = [
+    lacking = (
         f"{pair[0]} and {pair[1]} on {name}"
         for name in names
         if name in begun
         for pair in pairs
         if (tuple(pair), name) not in seen
-    ]
-    return [name for name in names if name not in begun], lacking
+    )
+    return tuple(name for name in names if name not in begun), tuple(lacking)
 
 
 class Better(Pairwise):
@@ -215,10 +216,11 @@ class AllOf:
         effect = " / ".join(f"{verdict.holds}: {verdict.effect}" for verdict in verdicts)
         for holds in ("fails", "not decided", "holds"):
             if decisive := [verdict for verdict in verdicts if verdict.holds == holds]:
-                needs = tuple(need for verdict in decisive for need in verdict.needs)
-                deciding = tuple(gain for verdict in decisive for gain in verdict.deciding)
-                missing = tuple(name for verdict in decisive for name in verdict.missing)
-                return Verdict(holds, effect, "", needs, deciding, missing)
+                parts: dict[str, Any] = {
+                    name: tuple(each for verdict in decisive for each in getattr(verdict, name))
+                    for name in ("needs", "deciding", "missing", "unseen")
+                }
+                return Verdict(holds, effect, **parts)
         return NOTHING
 
 

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict
@@ -126,15 +126,15 @@ def _decided(title: str, judged: Judged) -> list[PageBlock]:
     heading = Heading(f"{title}: {len(judged)} of {len(FINDINGS)} findings")
     if not judged:
         return [heading]
-    rows = [
-        [f.name, f.statement, _evidence(v.deciding) or v.effect, _by_paper(f)] for f, v in judged
-    ]
-    header = ["finding", "what the paper says", "here", "by its own numbers"]
+    rows = [[f.name, f.statement, _here(v), ", ".join(v.unseen), _by_paper(f)] for f, v in judged]
+    header = ["finding", "what the paper says", "here", "not seen on", "by its own numbers"]
     return [heading, Table(header, rows, f"{title} by our runs")]
 
 
-def _evidence(gains: Sequence[Gain]) -> str:
-    """Each comparison, or of many how many there are and the weakest."""
+def _here(verdict: Verdict) -> str:
+    """Each comparison that decided, or of many how many there are, the weakest and the largest."""
+    if not (gains := verdict.deciding):
+        return verdict.effect
     if len(gains) <= MOST_SHOWN:
         return "; ".join(map(_compared, gains))
     weakest = min(gains, key=lambda gain: abs(gain.points) / (gain.noise() or 1.0))
@@ -170,9 +170,10 @@ def _open(judged: Judged) -> list[PageBlock]:
 
 
 def _takes(verdict: Verdict) -> str:
-    """``3 seeds``, ``other cases``, or what was not run."""
+    """``3 seeds``, ``other test cases of BIDMC (SpO2)``, or what was not run."""
     if verdict.standing == "open whatever the seeds":
-        return "other test cases"
+        hopeless = (need.column for need in verdict.needs if need.wanted is None)
+        return f"other test cases of {', '.join(dict.fromkeys(hopeless))}"
     seeds = f"{verdict.seeds_wanted} seeds" if verdict.seeds_wanted else ""
     return ", ".join(part for part in (seeds, *verdict.missing) if part)
 
