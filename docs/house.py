@@ -70,6 +70,7 @@ WALKS: dict[str, tuple[str, Walk]] = {
             ("paper.claims.findings", "all findings, in the order of the paper"),
             ("paper.claims.findings.ablations", "statement, rows and rule of each finding"),
             ("paper.claims.rules", "how results decide"),
+            ("paper.claims.rules.pairwise", "what two rows in a column say for and against it"),
             ("paper.claims.comparison", "a difference, and how much of it may be chance"),
             ("paper.claims.seed_noise", "how far rows spread from seed to seed"),
             ("paper.report.paper_report", "tables, curves, verdicts"),

@@ -1,0 +1,181 @@
+"""Statements about pairs of rows, each compared in each column."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from s4d_torch.paper.claims.claim import Need, Verdict
+from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, dataset, describe
+from s4d_torch.paper.recipes import Column
+from s4d_torch.paper.scores import Score
+
+MARGIN = 2.0  # points that count as no noticeable difference
+ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
+NOTHING = Verdict("not decided", "no results to compare")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairwise(ABC):
+    """Compares each pair of rows in each column; in those of trained models, unless told more."""
+
+    datasets: tuple[str, ...] = ()
+    """only these"""
+    against: str = ""
+    """only the pairs with this second row"""
+    first_epoch: bool = False
+    """the columns after one epoch too"""
+    share: float = 1.0
+    """of the comparisons that have to support it"""
+    everywhere: bool = False
+    """on every dataset"""
+    margin: float = MARGIN
+    """what counts as no noticeable difference, in points"""
+
+    @abstractmethod
+    def supports(self, gain: Gain, noise: float) -> bool:
+        """Whether one comparison speaks for the finding, beyond its ``noise``."""
+
+    @abstractmethod
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        """Beyond ``noise``, which is that of as many comparisons as there are."""
+
+    @abstractmethod
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        """The noise below which a comparison, as it stands, would decide, and whether for it."""
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        columns = evidence.columns(self.datasets, first_epoch=self.first_epoch)
+        pairs = [pair for pair in evidence.rows if self.against in ("", pair[1])]
+        return self.decide(evidence.gains(pairs, columns), columns, pairs)
+
+    def decide(self, found: Sequence[Gain], columns: Sequence[Column], pairs: Rows) -> Verdict:
+        """The verdict of many comparisons; it does not hold while one of them is missing."""
+        if not found:
+            return NOTHING
+        # one of many that is enough was picked among them
+        tries = {True: len(found) if self.share == MAYBE else 1, False: len(found)}
+        pro = [gain for gain in found if self.supports(gain, gain.noise(tries[True]))]
+        con = [gain for gain in found if self.contradicts(gain, gain.noise(tries[False]))]
+        still_open = [gain for gain in found if gain not in pro and gain not in con]
+        effect, unseen, lacking = describe(found), *_missing(found, columns, pairs)
+        counts = f"{len(pro)} of {len(found)} comparisons support it, {len(con)} contradict it"
+        detail = f"Beyond noise {counts}."
+        if unseen:
+            detail += f" Without results: {', '.join(unseen)}."
+        if con if self.share == 1 else len(con) > len(pro):
+            return Verdict("fails", effect, detail, deciding=tuple(con), unseen=unseen)
+        waits_for = (*lacking, *(unseen if self.everywhere else ()))
+        enough = len(pro) == len(found) if self.share == 1 else len(pro) > self.share * len(found)
+        if enough and len(pro) > len(con) and not waits_for:
+            return Verdict("holds", effect, detail, deciding=tuple(pro), unseen=unseen)
+        needs = []
+        for gain in still_open:
+            noise, for_it = self.enough(gain)
+            wanted = gain.seeds_until(noise, tries[for_it])
+            contrary = self.share == 1 and not for_it
+            needs.append(Need(gain.rows, gain.column, gain.seeds, wanted, contrary))
+        shown = tuple(still_open or found)
+        return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for, unseen)
+
+
+def _missing(
+    found: Sequence[Gain], columns: Sequence[Column], pairs: Rows
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The datasets without any comparison, and the pairs that others lack."""
+    seen = {(tuple(gain.rows), dataset(gain.column)) for gain in found}
+    begun = {name for _, name in seen}
+    names = list(dict.fromkeys(dataset(column.name) for column in columns))
+    lacking = (
+        f"{pair[0]} and {pair[1]} on {name}"
+        for name in names
+        if name in begun
+        for pair in pairs
+        if (tuple(pair), name) not in seen
+    )
+    return tuple(name for name in names if name not in begun), tuple(lacking)
+
+
+class Better(Pairwise):
+    """The first row of each pair is better."""
+
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return gain.points > noise
+
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        return gain.points < -noise
+
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        return abs(gain.points), gain.points > 0
+
+
+class FarBetter(Pairwise):
+    """The first row of each pair is better by more than the margin: the other is poor.
+
+    The whole interval of the difference has to lie above the margin, or below.
+    """
+
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return gain.points - noise > self.margin * gain.unit
+
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        return gain.points + noise < self.margin * gain.unit
+
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        beyond = gain.points - self.margin * gain.unit
+        return abs(beyond), beyond > 0
+
+
+class Alike(Pairwise):
+    """The rows of each pair differ little: the whole interval of the difference is within the
+    margin. What is beyond noise, and as it stands beyond the margin, is a noticeable difference.
+    """
+
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return abs(gain.points) + noise < self.margin * gain.unit
+
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        return abs(gain.points) > max(noise, self.margin * gain.unit)
+
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        within = self.margin * gain.unit - abs(gain.points)
+        return (within, True) if within > 0 else (abs(gain.points), False)
+
+
+class Competitive(Pairwise):
+    """The first row of each pair is not behind by more than the margin."""
+
+    def supports(self, gain: Gain, noise: float) -> bool:
+        return gain.points - noise > -self.margin * gain.unit
+
+    def contradicts(self, gain: Gain, noise: float) -> bool:
+        return gain.points < -max(noise, self.margin * gain.unit)
+
+    def enough(self, gain: Gain) -> tuple[float, bool]:
+        within = self.margin * gain.unit + gain.points
+        return (within, True) if within > 0 else (-gain.points, False)
+
+
+@dataclass(frozen=True)
+class LosesMost(Better):
+    """The models named lose most from the first row of a pair to the second, on one dataset."""
+
+    models: tuple[str, ...]
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        [column] = evidence.columns(self.datasets)
+        lost = {}
+        for pair in evidence.rows:
+            if found := _lost(evidence, pair, column):
+                lost[pair[0].rpartition(",")[0]] = found
+        every = [pair[0].rpartition(",")[0] for pair in evidence.rows]
+        pairs = list(product(self.models, (name for name in every if name not in self.models)))
+        scores = {name: {column.name: each} for name, each in lost.items()}
+        losses = replace(evidence, scores=scores, pools={})
+        return self.decide(losses.gains(pairs, [column]), [column], pairs)
+
+
+def _lost(evidence: Evidence, rows: Sequence[str], column: Column) -> dict[int, Score]:
+    """What is lost from the first row to the second, seed by seed."""
+    before, after = (evidence.cell(row, column.name) for row in rows)
+    return {seed: before[seed] - after[seed] for seed in before if seed in after}
