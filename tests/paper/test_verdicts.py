@@ -22,6 +22,7 @@ from s4d_torch.paper.claims.rules import (
     Competitive,
     FarBetter,
     LosesMost,
+    Pairwise,
 )
 from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.outcomes import Outcomes
@@ -430,6 +431,33 @@ def test_far_better_is_more_than_beyond_noise() -> None:
     at_the_edge = verdict(51.9, 52.3, 52.0)
     assert at_the_edge.holds == "not decided"
     assert at_the_edge.needs[0].wanted is not None
+
+
+def test_what_cannot_tell_is_left_aside() -> None:
+    """Two datasets, of which one has too few cases to show two points; SC of a few clips."""
+    columns = {column.name: column for column in RECIPES["initialization"].columns}
+    near, far = ("S4D-Inv", "S4D-Inv2"), ("S4D-Inv", "S4D-Quad")
+
+    def gain(rows: tuple[str, str], column: str, points: float, error: float) -> Gain:
+        return Gain(rows, column, points, Spread(0.2, 20), Spread(error, 1000), 2)
+
+    def verdict(rule: Pairwise, *gains: Gain) -> Verdict:
+        shown = [columns[name] for name in ("sCIFAR", "SC (AR)")]
+        return rule.decide(gains, shown, list(dict.fromkeys(gain.rows for gain in gains)))
+
+    seen = [gain(pair, "sCIFAR", 5.0, 0.2) for pair in (near, far)]
+    blind = [gain(pair, "SC (AR)", 1.0, 3.0) for pair in (near, far)]
+    assert verdict(Better(), *seen, *blind).holds == "holds"
+    assert "Too few test cases to tell: SC (AR)." in verdict(Better(), *seen, *blind).detail
+    assert verdict(Better(everywhere=True), *seen, *blind).holds == "not decided"
+    assert verdict(Better(), *blind).standing == "open whatever the seeds"
+    # of each pair something has to be seen
+    assert verdict(Better(), seen[0], *blind, gain(far, "sCIFAR", 1.0, 3.0)).holds == "not decided"
+    # many cases: a small difference is open for seeds, and holds it up
+    small = gain(near, "SC (AR)", 0.2, 0.2)
+    assert verdict(Better(), *seen, small, blind[1]).holds == "not decided"
+    # what is seen all the same counts
+    assert verdict(Better(), *seen, blind[0], gain(far, "SC (AR)", -20.0, 3.0)).holds == "fails"
 
 
 def test_the_first_epoch_is_not_the_end_of_training() -> None:

@@ -59,6 +59,11 @@ class Gain:
         both = total**2 / sum(part**2 / each for part, each in parts)  # Satterthwaite
         return student(max(1, math.floor(both)), LEVEL / comparisons) * math.sqrt(total)
 
+    @property
+    def floor(self) -> float:
+        """The noise that is left with any number of seeds: that of the test cases."""
+        return student(self.cases.freedom, LEVEL) * self.cases.deviation
+
     def seeds_until(self, noise: float, comparisons: int = 1) -> int | None:
         """How many seeds it takes for the noise to fall below this; None: no number does.
 

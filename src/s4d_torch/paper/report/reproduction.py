@@ -24,9 +24,10 @@ JUDGEMENT = (
     "of the test cases, of which windows of one patient and clips of one speaker count as one "
     "draw. Where a table shows an accuracy on validation, test cases are counted too. A finding "
     "holds where every comparison supports it beyond noise, and fails where one contradicts it "
-    "beyond that of so many. Rows are alike where the whole interval lies within 2 points, or 10 % "
-    "of an RMSE; one is far better, and the other poor, where it lies beyond. One seed decides "
-    "nothing."
+    "beyond that of so many; unless it speaks of every dataset, it is not held up by one whose "
+    "test cases are too few to show the margin, whatever the seeds. Rows are alike where the whole "
+    "interval lies within 2 points, or 10 % of an RMSE; one is far better, and the other poor, "
+    "where it lies beyond. One seed decides nothing."
 )
 
 Judged = list[tuple[Finding, Verdict]]

@@ -8,8 +8,10 @@ choices differ by; that one is far better, where it is by more than that. The st
 one comparison contradicts it; among many, one does so by chance, and the noise it has to exceed
 grows with their number. It holds where all comparisons support it. One that speaks of many
 ("often") holds where so many support it, and fails where more contradict it; one that speaks of
-every dataset waits for all of them. Anything between is not decided; then the verdict says how many
-seeds would decide it, if they spread as those at hand do.
+every dataset waits for all of them. Others leave aside what cannot tell: an open comparison whose
+test cases would hide a difference of the margin, whatever the number of seeds. Anything between is
+not decided; then the verdict says how many seeds would decide it, if they spread as those at hand
+do.
 """
 
 from s4d_torch.paper.claims.rules.grouped import (

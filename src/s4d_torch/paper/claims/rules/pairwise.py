@@ -1,7 +1,7 @@
 """Statements about pairs of rows, each compared in each column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -58,25 +58,42 @@ class Pairwise(ABC):
         pro = [gain for gain in found if self.supports(gain, gain.noise(tries[True]))]
         con = [gain for gain in found if self.contradicts(gain, gain.noise(tries[False]))]
         still_open = [gain for gain in found if gain not in pro and gain not in con]
+        aside = self.left_aside(found, still_open)
         effect, unseen, lacking = describe(found), *_missing(found, columns, pairs)
         counts = f"{len(pro)} of {len(found)} comparisons support it, {len(con)} contradict it"
         detail = f"Beyond noise {counts}."
+        if aside:
+            too_few = dict.fromkeys(gain.column for gain in aside)
+            detail += f" Too few test cases to tell: {', '.join(too_few)}."
         if unseen:
             detail += f" Without results: {', '.join(unseen)}."
         if con if self.share == 1 else len(con) > len(pro):
             return Verdict("fails", effect, detail, deciding=tuple(con), unseen=unseen)
         waits_for = (*lacking, *(unseen if self.everywhere else ()))
-        enough = len(pro) == len(found) if self.share == 1 else len(pro) > self.share * len(found)
+        telling = len(found) - len(aside)
+        enough = len(pro) == telling if self.share == 1 else len(pro) > self.share * telling
         if enough and len(pro) > len(con) and not waits_for:
             return Verdict("holds", effect, detail, deciding=tuple(pro), unseen=unseen)
-        needs = []
-        for gain in still_open:
-            noise, for_it = self.enough(gain)
-            wanted = gain.seeds_until(noise, tries[for_it])
-            contrary = self.share == 1 and not for_it
-            needs.append(Need(gain.rows, gain.column, gain.seeds, wanted, contrary))
-        shown = tuple(still_open or found)
-        return Verdict("not decided", effect, detail, tuple(needs), shown, waits_for, unseen)
+        waiting = [gain for gain in still_open if gain not in aside]
+        needs = tuple(self._need(gain, tries) for gain in waiting)
+        shown = tuple(waiting or found)
+        return Verdict("not decided", effect, detail, needs, shown, waits_for, unseen)
+
+    def left_aside(self, found: Sequence[Gain], still_open: Sequence[Gain]) -> list[Gain]:
+        """Open comparisons whose test cases would hide a difference of the margin, whatever the
+        seeds, where others of the same pair can tell; none of a statement on every dataset.
+        """
+        if self.everywhere:
+            return []
+        blind = [gain for gain in still_open if gain.floor > self.margin * gain.unit]
+        told = {gain.rows for gain in found if gain not in blind}
+        return [gain for gain in blind if gain.rows in told]
+
+    def _need(self, gain: Gain, tries: Mapping[bool, int]) -> Need:
+        """How many seeds would decide an open comparison."""
+        noise, for_it = self.enough(gain)
+        wanted = gain.seeds_until(noise, tries[for_it])
+        return Need(gain.rows, gain.column, gain.seeds, wanted, self.share == 1 and not for_it)
 
 
 def _missing(
