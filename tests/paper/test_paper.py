@@ -173,10 +173,24 @@ def test_reductions_only_take_away() -> None:
     few = describe_reduction(ablation("sc35", "full"), ablation("sc35", "tiny"))
     assert few == (
         "words down/left/right/up, sample_rate 8000, n_layers 2, d_model 16, d_state 32, "
-        "pooling mean, epochs 8, train_size 800, eval_size 400"
+        "pooling mean, dt_min 0.002, dt_max 0.2, epochs 8, train_size 800, eval_size 400"
     )
     with pytest.raises(ValueError, match="did you mean 'tiny'"):
         reduction("scifar", "tiney")
+
+
+def test_step_sizes_last_as_long_at_any_sampling_rate() -> None:
+    """So that frequencies of A are the same in Hz: they are what the starts of Table 3a are about."""
+    for make, task in ((ablation, "bidmc-spo2"), (large, "bidmc-hr"), (ablation, "sc35")):
+        for scale in ("small", "study", "tiny"):
+            full, reduced = make(task, "full"), make(task, scale)
+            before, after = (
+                [method.dt_max * data.sample_rate, method.dt_min * data.sample_rate]
+                for method, data in ((full.method, full.data), (reduced.method, reduced.data))
+            )
+            assert before == pytest.approx(after)
+    rows = RECIPES["initialization"].rows
+    assert {rows[row](ablation("bidmc-spo2", "study")).method.dt_max for row in rows} == {0.5}
 
 
 def test_columns_of_one_task_share_their_runs() -> None:

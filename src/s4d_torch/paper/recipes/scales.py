@@ -27,8 +27,17 @@ class Reduction:
     optimizer: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, config: Config) -> Config:
+        """The reduced config; with fewer samples per second each is a longer step, so that A has
+        the frequencies and decays, in seconds, that the paper gives it.
+        """
         changed = {part: replace(getattr(config, part), **how) for part, how in vars(self).items()}
-        return replace(config, **changed)
+        reduced = replace(config, **changed)
+        before, after = (getattr(each.data, "sample_rate", None) for each in (config, reduced))
+        if before is None or after is None or before == after:
+            return reduced
+        longer, method = before / after, config.method
+        steps = longer * method.dt_min, longer * method.dt_max
+        return replace(reduced, method=method.with_steps(*steps))
 
 
 _BIDMC = ("bidmc-hr", "bidmc-rr", "bidmc-spo2")
@@ -120,7 +129,7 @@ def reduction(task: str, scale: str) -> Reduction:
 def describe_reduction(full: Config, reduced: Config) -> str:
     """``d_model 32, n_layers 2, train_size 4000``: what was changed, for the reader of a table."""
     changes = []
-    for part in ("data", "model", "training", "optimizer"):
+    for part in ("data", "model", "method", "training", "optimizer"):
         old, new = vars(getattr(full, part)), vars(getattr(reduced, part))
         for name, value in new.items():
             # the warm-up is one epoch at any scale, a larger part of few

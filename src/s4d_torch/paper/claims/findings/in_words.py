@@ -55,7 +55,7 @@ FINDINGS = (
         "We hypothesize that this results from dt being poorly initialized for SC",
         "section 5.3 (i)",
         table="speech-dt",
-        rows=(("frozen, dt from 0.0001", "frozen"),),
+        rows=(("frozen, longer memory", "frozen"),),
         rule=rules.Better(),
     ),
     Finding(
