@@ -180,7 +180,7 @@ def test_reductions_only_take_away() -> None:
 
 
 def test_step_sizes_last_as_long_at_any_sampling_rate() -> None:
-    """So that frequencies of A are the same in Hz: they are what the starts of Table 3a are about."""
+    """So that frequencies of A are the same in Hz, which is what Table 3a is about."""
     for make, task in ((ablation, "bidmc-spo2"), (large, "bidmc-hr"), (ablation, "sc35")):
         for scale in ("small", "study", "tiny"):
             full, reduced = make(task, "full"), make(task, scale)

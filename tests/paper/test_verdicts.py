@@ -1,6 +1,7 @@
 """How results decide findings: noise, many comparisons, and what a verdict says for itself."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,12 @@ from s4d_torch.paper.claims.claim import Need, Rule
 from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, student
 from s4d_torch.paper.claims.deciding import next_experiments
 from s4d_torch.paper.claims.rules import (
+    ALMOST_ALL,
     MAYBE,
     OFTEN,
     Alike,
     AllOf,
+    BestCompetitive,
     BestWins,
     Better,
     BetterOnAverage,
@@ -69,13 +72,14 @@ def decide(rule: Rule, rows: Rows, scores: dict[str, ByColumn], table: str = "ch
     ("freedom", "level", "t"),
     [
         (1, 0.05, 12.7062),
+        (1.5, 0.05, 6.0167),
         (2, 0.05, 4.3027),
         (5, 0.05, 2.5706),
         (16, 0.05, 2.1199),
         (30, 0.01, 2.75),
     ],
 )
-def test_quantiles_of_student(freedom: int, level: float, t: float) -> None:
+def test_quantiles_of_student(freedom: float, level: float, t: float) -> None:
     assert student(freedom, level) == pytest.approx(t, abs=1e-4)
 
 
@@ -191,7 +195,7 @@ def test_the_spread_comes_from_all_tables_with_the_same_setting() -> None:
 def test_intervals_cover_what_they_should() -> None:
     """Rows of equal worth, some of which spread more: few are told apart."""
     rng = np.random.default_rng(0)
-    names = list(RECIPES["initialization"].rows)
+    names = list(RECIPES["initialization"].rows)[:16]
     columns = RECIPES["initialization"].columns[:1]
     for factor, most in ((1.0, 0.1), (4.0, 0.2)):
         false = 0
@@ -203,6 +207,41 @@ def test_intervals_cover_what_they_should() -> None:
             [gain] = evidence.gains([(names[0], names[-1])], columns)
             false += abs(gain.points) > gain.noise()
         assert false / 100 < most
+
+
+def test_scores_on_other_data_have_no_difference() -> None:
+    ours, other = (replace(score_of(60.0, accuracy=True), data=data) for data in ("a", "b"))
+    with pytest.raises(ValueError, match="different data"):
+        ours - other
+
+
+def test_what_only_guessed_was_run_all_the_same() -> None:
+    guess = {seed: replace(score_of(50.0, accuracy=True), learned=False) for seed in (0, 1)}
+    scores = {row: {"sCIFAR": guess} for row in ("ZOH", "S4D")}
+    evidence = Evidence(RECIPES["choices"], scores, [("ZOH", "S4D")])
+    assert Alike()(evidence).standing == "nothing learned"
+    one = replace(evidence, scores={"S4D": {"sCIFAR": guess}})
+    assert Alike()(one).standing == "not run"
+
+
+def test_one_run_that_guessed_does_not_speak_for_the_others() -> None:
+    made = {seed: result(seed, 0.5 if seed else 0.1) for seed in (0, 1, 2)}
+    cell = Cell(RECIPES["choices"].columns[0], tuple(made.values()), None)
+    assert {seed: score.learned for seed, score in cell.scores.items()} == {
+        0: False,
+        1: True,
+        2: True,
+    }
+    assert not cell.learned
+
+
+def result(seed: int, accuracy: float) -> Result:
+    """Of a run on images, of which one answer to all has a tenth right."""
+    config = {"training": {"seed": seed}, "model": {"architecture": "ssm"}}
+    summary = {"test": {"accuracy": accuracy}, "validation": accuracy, "metric": "accuracy"}
+    cases = {split: right(1000, accuracy).to_json() for split in ("validation", "test")}
+    constant = {"validation": 0.1, "test": 0.1}
+    return Result(str(seed), config, summary, cases=cases, constant=constant)
 
 
 def test_guesses_and_other_data_are_not_compared() -> None:
@@ -456,8 +495,15 @@ def test_what_cannot_tell_is_left_aside() -> None:
     # many cases: a small difference is open for seeds, and holds it up
     small = gain(near, "SC (AR)", 0.2, 0.2)
     assert verdict(Better(), *seen, small, blind[1]).holds == "not decided"
-    # what is seen all the same counts
+    # what is seen all the same counts; so does what alone, not among four, speaks against it
     assert verdict(Better(), *seen, blind[0], gain(far, "SC (AR)", -20.0, 3.0)).holds == "fails"
+    against = verdict(Better(), *seen, blind[0], gain(far, "SC (AR)", -6.5, 3.0))
+    assert (against.holds, against.aside) == ("not decided", (blind[0],))
+    # of one seed, or of cases that were not kept, nobody knows whether they can tell
+    alone = replace(blind[0], seeds=1)
+    unknown = replace(blind[0], cases=Spread(math.inf, 1000))
+    for open_one in (alone, unknown):
+        assert verdict(Better(), *seen, open_one, blind[1]).holds == "not decided"
 
 
 def test_the_first_epoch_is_not_the_end_of_training() -> None:
@@ -473,6 +519,15 @@ def test_parts_of_a_statement_keep_their_verdicts() -> None:
     assert found.holds == "not decided"
     assert found.effect.startswith("holds: 3 seeds; ZOH vs S4D")
     assert found.effect.endswith("/ not decided: no results to compare")
+
+
+def test_what_is_said_of_most_waits_for_all_datasets() -> None:
+    rows = {"S4D-Inv": {"sCIFAR": [50.0, 50.2]}, "S4-LegS": {"sCIFAR": [50.1, 50.1]}}
+    pairs, almost_all = [("S4D-Inv", "S4-LegS")], Competitive(share=ALMOST_ALL)
+    assert decide(Competitive(), pairs, rows, "large").holds == "holds"
+    waiting = decide(almost_all, pairs, rows, "large")
+    assert (waiting.holds, waiting.missing) == ("not decided", ("SC", "BIDMC"))
+    assert decide(Better(share=MAYBE), [pairs[0][::-1]], rows, "large").missing == ()
 
 
 def test_an_average_needs_all_columns_and_counts_a_guess_where_none_is_run() -> None:
@@ -491,6 +546,54 @@ def test_an_average_needs_all_columns_and_counts_a_guess_where_none_is_run() -> 
     del ours["Retrieval"]
     assert verdict(ours, theirs).holds == "not decided"
     assert verdict(theirs, {}).holds == "not decided"
+
+
+def test_a_guess_stands_for_what_was_not_run_on_the_same_data() -> None:
+    names = [column.name for column in RECIPES["lra"].columns]
+    levels = {"S4D-Inv": 80.0, "Transformer": 40.0}
+    scores = {
+        row: {
+            name: {
+                seed: replace(score_of(level + seed, accuracy=True), data=name) for seed in (0, 1)
+            }
+            for name in names
+            if (row, name) not in RECIPES["lra"].without
+        }
+        for row, level in levels.items()
+    }
+    evidence = Evidence(RECIPES["lra"], scores, [("S4D-Inv", "Transformer")])
+    found = BetterOnAverage(by=30.0)(evidence)
+    assert (found.holds, found.missing) == ("holds", ())
+
+
+def test_the_best_of_a_group_is_compared_with_the_best_of_the_other() -> None:
+    scores: dict[str, ByColumn] = {
+        "S4D-LegS": {"sCIFAR": [60.0, 60.2], "SC (bidirectional)": [80.0, 80.2]},
+        "S4D-Inv": {"sCIFAR": [62.0, 62.2], "SC (bidirectional)": [70.0, 70.2]},
+        "S4-LegS": {"sCIFAR": [62.5, 62.7], "SC (bidirectional)": [80.1, 80.2]},
+        "S4-FouT": {"sCIFAR": [60.0, 60.1]},
+    }
+    rows = [("S4D-LegS", "S4D-Inv"), ("S4-LegS", "S4-FouT")]
+    found = decide(BestCompetitive(), rows, scores, "large")
+    assert (found.holds, found.unseen) == (
+        "holds",
+        ("SC", "BIDMC"),
+    )  # S4-FouT may be the best of SC
+    scores["S4-FouT"]["SC (bidirectional)"] = [85.0, 85.1]
+    worse = decide(BestCompetitive(), rows, scores, "large")
+    assert worse.holds == "fails"
+    assert [gain.rows for gain in worse.deciding] == [("S4D-LegS", "S4-FouT")]
+
+
+def test_a_reduced_scale_does_not_contradict_what_it_cannot_show() -> None:
+    rows = {"as it is": {"Image": [50.0, 50.2]}, "no dropout": {"Image": [55.0, 55.1]}}
+    scores, finding = {"image-choices": by_seed(rows)}, FINDINGS["image-dropout"]
+    assert finding.decide(scores).holds == "fails"
+    small = finding.decide(scores, scale="study")
+    assert (small.holds, small.standing) == ("not decided", "open at this scale")
+    assert "long enough to overfit" in small.what_it_takes
+    turned = {"image-choices": by_seed(dict(zip(rows, reversed(rows.values()), strict=True)))}
+    assert finding.decide(turned, scale="study").holds == "holds"
 
 
 def test_who_suffers_most_is_judged_by_what_is_lost() -> None:
@@ -535,7 +638,7 @@ def test_the_best_rows_meet_column_by_column() -> None:
 
 
 def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
-    kept, fallen = ([60.0, 61.0], [57.0, 58.5]), ([50.0, 52.0], [30.0, 31.0])
+    kept, fallen = ([60.0, 61.0], [57.0, 58.5]), ([50.0, 52.0], [12.0, 13.0])
 
     def verdict(**rows: tuple[list[float], list[float]]) -> str:
         scores = {row: {"16000 Hz": full, "8000 Hz": half} for row, (full, half) in rows.items()}
@@ -546,6 +649,8 @@ def test_half_the_sampling_rate_is_judged_by_what_is_lost() -> None:
     assert verdict(**rows) == "holds"
     assert verdict(**rows | {"S4D-Inv": fallen}) == "fails"
     assert verdict(**rows | {"ConvNet": kept}) == "fails"
+    some = ([50.0, 52.0], [32.0, 33.0])  # neither little nor most of it
+    assert verdict(**rows | {"S4D-Inv": some}) == verdict(**rows | {"ConvNet": some}) == "fails"
     uncertain = ([60.0, 60.0], [59.0, 41.0])
     assert verdict(**rows | {"S4D-Inv": uncertain}) == "not decided"
     assert verdict(**{"S4D-Inv": kept}) == verdict() == "not decided"

@@ -44,14 +44,15 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        """Whether the runs are better than one answer to everything, as far as that is known."""
-        known = [run for run in self.finished if run.constant]
-        split = SPLITS.get(self.column.value, "test")
-        sign = 1 if self.is_accuracy else -1
-        margin = LEARNED if self.is_accuracy else 0.1 * known[0].constant[split] if known else 0.0
-        return all(
-            sign * (run.value(self.column.value) - run.constant[split]) > margin for run in known
-        )
+        """Whether all runs are better than one answer to everything, as far as that is known."""
+        return all(map(self.has_learned, self.finished))
+
+    def has_learned(self, run: Result) -> bool:
+        if not run.constant:
+            return True
+        constant = run.constant[SPLITS.get(self.column.value, "test")]
+        gained = run.value(self.column.value) - constant
+        return gained > LEARNED if self.is_accuracy else -gained > 0.1 * constant
 
     @property
     def is_baseline(self) -> bool:
@@ -88,7 +89,7 @@ class Cell:
         else:  # of before cases were kept: nobody knows what other ones would have given
             score = replace(score_of(value, accuracy=self.is_accuracy), sampling=math.inf)
         data = str(run.data.get(split, {}).get("values", ""))
-        return replace(score, data=data, learned=self.learned)
+        return replace(score, data=data, learned=self.has_learned(run))
 
     @property
     def missing(self) -> int:

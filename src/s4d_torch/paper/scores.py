@@ -23,10 +23,10 @@ UNLEARNED = 50.0  # per cent: a cross in the paper, of tasks with two classes
 
 
 class Spread(NamedTuple):
-    """A standard deviation, and the degrees of freedom it is known by."""
+    """A standard deviation, and the degrees of freedom it is known by, whole or not."""
 
     deviation: float
-    freedom: int
+    freedom: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Score:
 
     def __sub__(self, other: "Score") -> "Score":
         """A difference of two scores as a score: what a row loses from one form to another."""
+        if self.data != other.data:
+            raise ValueError("scores on different data have no difference")
         both, groups = None, self.groups
         if _same_cases(self, other):
             assert self.influence is not None
@@ -94,7 +96,8 @@ def score_of_count(value: float, cases: int) -> Score:
 def sampling_error(influence: Array, groups: Array | None) -> Spread:
     """The standard error of a mean over cases; cases of one group count as one draw.
 
-    Its degrees of freedom are those of so many draws, fewer where few of them make up most of it.
+    Its degrees of freedom are as many as draws of one size would be that make it up: of 46 patients
+    of whom one has a third of the error, a few.
     """
     sums = influence - influence.mean()
     if groups is not None:
@@ -104,7 +107,8 @@ def sampling_error(influence: Array, groups: Array | None) -> Spread:
     if total == 0:
         return Spread(0.0, many - 1)
     error = math.sqrt(total * many / (many - 1)) / len(influence)
-    return Spread(error, max(1, round(total**2 / float((squares**2).sum())) - 1))
+    alike = total**2 / float((squares**2).sum())
+    return Spread(error, min(max(1.0, alike), many - 1))
 
 
 def alone(score: Score) -> Spread:

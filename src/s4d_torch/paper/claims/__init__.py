@@ -32,4 +32,4 @@ def judge(
     for claim in sorted(CLAIMS.values(), key=lambda claim: bool(claim.right)):
         yield claim, claim.check()
     for finding in FINDINGS.values():
-        yield finding, finding.decide(results.scores, results.pools)
+        yield finding, finding.decide(results.scores, results.pools, results.scale)

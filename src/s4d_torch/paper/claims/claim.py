@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from s4d_torch._registry import Registry
@@ -34,7 +34,9 @@ class Verdict:
 
     ``needs`` are the comparisons that keep it open, ``deciding`` those that made it what it is: all
     of one that holds, those that contradict one that fails, those that leave one open. ``missing``
-    are datasets that it waits for, ``unseen`` all those of its table that nothing is known of.
+    are datasets that it waits for, ``unseen`` all those of its table that nothing is known of, and
+    ``aside`` comparisons that could not tell. ``unlearned``: all results there are were guesses.
+    ``limit`` says why what contradicts it does not count at this scale.
     """
 
     holds: Holds
@@ -44,14 +46,19 @@ class Verdict:
     deciding: tuple[Gain, ...] = ()
     missing: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    aside: tuple[Gain, ...] = ()
+    unlearned: bool = False
+    limit: str = ""
 
     @property
     def standing(self) -> str:
         """The verdict, and of an open one what it waits for: runs, seeds, or other test cases."""
         if self.holds != "not decided":
             return self.holds
+        if self.limit:
+            return "open at this scale"
         if not self.deciding and not self.needs:
-            return "not run"
+            return "nothing learned" if self.unlearned else "not run"
         if not self.needs:
             return "open for more runs"
         return "open for more seeds" if self.seeds_wanted else "open whatever the seeds"
@@ -74,6 +81,8 @@ class Verdict:
         """``About 12 seeds would decide it.``, or that no number would; "" where it is decided."""
         if self.holds != "not decided":
             return ""
+        if self.limit:
+            return f"It does not hold at this scale, which contradicts nothing: {self.limit}."
         waiting = f"It needs results of {', '.join(self.missing)}." if self.missing else ""
         if not self.needs:
             return waiting
@@ -138,6 +147,8 @@ class Finding:
     table: str
     rows: Rows
     rule: Rule
+    needs_full: str = ""
+    """why smaller models, easier data or fewer epochs may support it, and cannot contradict it"""
 
     @property
     def published(self) -> dict[str, dict[str, str]]:
@@ -145,12 +156,16 @@ class Finding:
         printed = RECIPES[self.table].published
         return {row: printed[row] for group in self.rows for row in group if row in printed}
 
-    def decide(self, scores: Scores, pools: Pools | None = None) -> Verdict:
+    def decide(self, scores: Scores, pools: Pools | None = None, scale: str = "full") -> Verdict:
         """The verdict from what was trained; not decided where its table has no results."""
         if not scores.get(self.table):
             return Verdict("not decided", f"needs the results of '{self.table}'")
         pool = {} if pools is None else pools[self.table]
-        return self.rule(Evidence(RECIPES[self.table], scores[self.table], self.rows, pools=pool))
+        evidence = Evidence(RECIPES[self.table], scores[self.table], self.rows, pools=pool)
+        verdict = self.rule(evidence)
+        if verdict.holds == "fails" and self.needs_full and scale != "full":
+            return replace(verdict, holds="not decided", limit=self.needs_full)
+        return verdict
 
     def decide_by_paper(self) -> Verdict | None:
         """The verdict by the numbers that the paper prints; None where it prints none for it."""

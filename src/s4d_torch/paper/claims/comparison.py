@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
+
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims.seed_noise import FEWEST, seed_noise
 from s4d_torch.paper.recipes import Column, Recipe
@@ -57,12 +59,7 @@ class Gain:
         if total == 0:
             return 0.0
         both = total**2 / sum(part**2 / each for part, each in parts)  # Satterthwaite
-        return student(max(1, math.floor(both)), LEVEL / comparisons) * math.sqrt(total)
-
-    @property
-    def floor(self) -> float:
-        """The noise that is left with any number of seeds: that of the test cases."""
-        return student(self.cases.freedom, LEVEL) * self.cases.deviation
+        return student(max(1.0, both), LEVEL / comparisons) * math.sqrt(total)
 
     def seeds_until(self, noise: float, comparisons: int = 1) -> int | None:
         """How many seeds it takes for the noise to fall below this; None: no number does.
@@ -127,6 +124,11 @@ class Evidence:
                     found.append(gain)
         return found
 
+    def were_run(self, pairs: Rows, columns: Sequence[Column]) -> bool:
+        """Whether both rows of a pair have results of a seed, whatever came of them."""
+        cells = ([self.cell(row, c.name) for row in pair] for pair in pairs for c in columns)
+        return any(set(ours) & set(theirs) for ours, theirs in cells)
+
     def gain(
         self,
         rows: tuple[str, str],
@@ -182,8 +184,8 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
 
 
 @cache
-def student(freedom: int, level: float) -> float:
-    """The ``t`` with ``P(|T| > t) = level`` for ``freedom`` degrees."""
+def student(freedom: float, level: float) -> float:
+    """The ``t`` with ``P(|T| > t) = level`` for ``freedom`` degrees, at least one."""
     low, high = 0.0, 1.0
     while _inside(high, freedom) < 1 - level:
         high *= 2
@@ -193,17 +195,15 @@ def student(freedom: int, level: float) -> float:
     return high
 
 
-def _inside(t: float, freedom: int) -> float:
-    """``P(|T| <= t)``: Abramowitz and Stegun 26.7.3 and 26.7.4, finite sums for whole degrees."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+
+def _inside(t: float, freedom: float) -> float:
+    """``P(|T| <= t)``: with T = sqrt(f) tan(x) the density is one of cos(x)^(f - 1)."""
     angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term, total = (math.cos(angle) if odd else 1.0), 0.0
-    for k in range(2 + odd, freedom + 1, 2):
-        total += term
-        term *= (k - 1) / k * math.cos(angle) ** 2
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total
+    powers = np.cos(angle * (NODES + 1) / 2) ** (freedom - 1)
+    log = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
+    return float(angle * (WEIGHTS @ powers)) * math.exp(log) / math.sqrt(math.pi)
 
 
 def describe(found: Sequence[Gain]) -> str:

@@ -19,7 +19,7 @@ def next_experiments(results: Results, tables: Collection[str], most: int) -> li
     for finding in FINDINGS.values():
         if finding.table not in tables:
             continue
-        for need in finding.decide(results.scores, results.pools).needs:
+        for need in finding.decide(results.scores, results.pools, results.scale).needs:
             if need.wanted is not None and need.wanted <= most and need.seeds < most:
                 more = _one_more(need, RECIPES[finding.table], results.scale)
                 found |= {each.key: each for each in more if results.run_of(each) is None}

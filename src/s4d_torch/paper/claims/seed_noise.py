@@ -33,7 +33,7 @@ class SeedNoise:
     """what a seed does to the row in the middle"""
     usual: Spread
     """of one row; its degrees of freedom are ``d0``, by which a row's own is drawn towards it"""
-    total: int
+    total: float
     """degrees of freedom of all rows together"""
     rows: int
 

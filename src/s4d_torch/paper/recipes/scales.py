@@ -7,6 +7,7 @@ with them. ``study`` is what findings are decided with: each of its runs takes a
 of one thread, and models learn enough for choices to matter.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -126,14 +127,14 @@ def reduction(task: str, scale: str) -> Reduction:
     return Reduction() if scale == "full" else REDUCTIONS[scale][task]
 
 
-def describe_reduction(full: Config, reduced: Config) -> str:
+def describe_reduction(full: Config, reduced: Config, without: Sequence[str] = ()) -> str:
     """``d_model 32, n_layers 2, train_size 4000``: what was changed, for the reader of a table."""
-    changes = []
+    changes, passed_over = [], {"warmup", *without}
     for part in ("data", "model", "method", "training", "optimizer"):
         old, new = vars(getattr(full, part)), vars(getattr(reduced, part))
         for name, value in new.items():
             # the warm-up is one epoch at any scale, a larger part of few
-            if name != "warmup" and value != old[name]:
+            if name not in passed_over and value != old[name]:
                 shown = "/".join(map(str, value)) if isinstance(value, tuple) else value
                 changes.append(f"{name} {shown}")
     return ", ".join(changes)

@@ -36,6 +36,8 @@ STANDING = {
     "open for more seeds": "More seeds would decide, how many is said below",
     "open for more runs": "Supported so far; datasets or rows are missing",
     "open whatever the seeds": "Not to be decided with these test cases, by any number of seeds",
+    "open at this scale": "Not so here, and the scale may be why",
+    "nothing learned": "Run, and nothing was learned that could be compared",
     "not run": "Not run",
 }
 BY_PAPER = (
@@ -206,7 +208,7 @@ def _overview_blocks(results: Results) -> list[PageBlock]:
     seeds = ", ".join(map(str, results.seeds))
     standing: dict[str, list[str]] = {name: [] for name in STANDING}
     for name, finding in FINDINGS.items():
-        standing[finding.decide(results.scores, results.pools).standing].append(name)
+        standing[finding.decide(results.scores, results.pools, results.scale).standing].append(name)
     decided = len(standing["holds"]) + len(standing["fails"])
     return [
         Heading("What was run, and what is decided"),
@@ -229,6 +231,7 @@ def _claim_blocks(results: Results) -> list[PageBlock]:
         statement = f"{stated.statement} ({stated.where})"
         numbers = sentences(verdict.effect, verdict.detail)
         if isinstance(stated, Finding):
+            statement = f'{stated.statement} ({stated.where}: "{stated.quote}")'
             paper = stated.decide_by_paper()
             theirs = "" if paper is None else f"By the paper: {paper.effect}"
             numbers = sentences(numbers, verdict.what_it_takes, theirs)

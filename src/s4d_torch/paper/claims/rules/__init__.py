@@ -17,6 +17,7 @@ do.
 from s4d_torch.paper.claims.rules.grouped import (
     AboveChance,
     AllOf,
+    BestCompetitive,
     BestWins,
     BetterOnAverage,
     LosesLittle,
@@ -37,5 +38,5 @@ from s4d_torch.paper.claims.rules.pairwise import (
 __all__ = [
     "ALMOST_ALL", "MARGIN", "MAYBE", "OFTEN",
     "Pairwise", "Better", "FarBetter", "Alike", "Competitive", "LosesMost",
-    "AllOf", "BetterOnAverage", "BestWins", "AboveChance", "LosesLittle",
+    "AllOf", "BetterOnAverage", "BestWins", "BestCompetitive", "AboveChance", "LosesLittle",
 ]  # fmt: skip

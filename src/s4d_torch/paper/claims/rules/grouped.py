@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from s4d_torch.paper.claims import comparison
-from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict
+from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict, sentences
 from s4d_torch.paper.claims.comparison import Evidence, Gain, count_seeds, describe
-from s4d_torch.paper.claims.rules.pairwise import NOTHING
+from s4d_torch.paper.claims.rules.pairwise import NOTHING, UNLEARNED, Competitive
 from s4d_torch.paper.recipes import Column
 from s4d_torch.paper.scores import Score, Spread, alone
 
@@ -29,9 +29,9 @@ class AllOf:
             if decisive := [verdict for verdict in verdicts if verdict.holds == holds]:
                 parts: dict[str, Any] = {
                     name: tuple(each for verdict in decisive for each in getattr(verdict, name))
-                    for name in ("needs", "deciding", "missing", "unseen")
+                    for name in ("needs", "deciding", "missing", "unseen", "aside")
                 }
-                return Verdict(holds, effect, **parts)
+                return Verdict(holds, effect, sentences(*(v.detail for v in decisive)), **parts)
         return NOTHING
 
 
@@ -42,14 +42,17 @@ class BetterOnAverage:
     by: float
 
     def __call__(self, evidence: Evidence) -> Verdict:
-        [(_, other)] = evidence.rows
-        columns = evidence.recipe.columns
+        [(ours, other)], columns = evidence.rows, evidence.recipe.columns
+        guessed = {
+            column.name: {
+                seed: Score(GUESS, GUESS, data=score.data)
+                for seed, score in evidence.cell(ours, column.name).items()
+            }
+            for column in columns
+            if (other, column.name) in evidence.recipe.without
+        }
         if theirs := evidence.scores.get(other):
-            seeds = sorted({seed for cell in theirs.values() for seed in cell})
-            guess = {seed: Score(GUESS, GUESS) for seed in seeds}
-            without = [c.name for c in columns if (other, c.name) in evidence.recipe.without]
-            scores = {**evidence.scores, other: {**dict.fromkeys(without, guess), **theirs}}
-            evidence = replace(evidence, scores=scores)
+            evidence = replace(evidence, scores={**evidence.scores, other: {**guessed, **theirs}})
         if not (found := evidence.gains(evidence.rows, columns)):
             return NOTHING
         mean = statistics.fmean(gain.points for gain in found)
@@ -88,6 +91,20 @@ class BestWins:
         return Verdict(holds, effect, detail, deciding=tuple(found))
 
 
+@dataclass(frozen=True)
+class BestCompetitive(Competitive):
+    """In each column the best of the first group of rows is not behind the best of the second."""
+
+    def __call__(self, evidence: Evidence) -> Verdict:
+        ours, theirs = evidence.rows
+        columns, found = evidence.columns(self.datasets), []
+        for column in columns:
+            if all(evidence.cell(row, column.name) for row in theirs):  # or their best is not known
+                best = [_best(evidence, rows, column) for rows in (ours, theirs)]
+                found += evidence.gains([best], [column])
+        return self.decide(found, columns, [])
+
+
 def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
     """The row with the best mean; the first where none has results."""
     cells = {row: evidence.cell(row, column.name).values() for row in rows}
@@ -99,16 +116,16 @@ def _on_their_sides(
     scores: Mapping[str, Mapping[int, Score]],
     column: str,
     spread: Spread,
-    limit: float,
+    limits: Mapping[str, float],
     above: Sequence[str],
     words: str,
 ) -> Verdict:
-    """The rows ``above`` have a mean above the limit, beyond noise, and the others below."""
+    """The rows ``above`` have a mean above their limits, beyond noise, and the others below."""
     beyond = {
         row: Gain(
             (row, row),
             column,
-            statistics.fmean(score.level for score in each.values()) - limit,
+            statistics.fmean(score.level for score in each.values()) - limits[row],
             spread,
             max(map(alone, each.values())),
             len(each),
@@ -116,7 +133,7 @@ def _on_their_sides(
         for row, each in scores.items()
     }
     shown = (
-        words.format(row=row, mean=gain.points + limit, noise=gain.noise())
+        words.format(row=row, mean=gain.points + limits[row], noise=gain.noise())
         for row, gain in beyond.items()
     )
     effect = "; ".join([count_seeds(map(len, scores.values())), *shown])
@@ -151,31 +168,45 @@ class AboveChance:
         }
         words = "{row} {mean:+.1f} ± {noise:.1f} from a guess"
         spread = comparison.pooled(evidence.values(row, self.column) for row in evidence.scores)
-        verdict = _on_their_sides(above, self.column, spread, self.margin, evidence.rows[0], words)
+        limits = dict.fromkeys(rows, self.margin)
+        verdict = _on_their_sides(above, self.column, spread, limits, evidence.rows[0], words)
         best = max(score.level for cell in above.values() for score in cell.values())
         if best < self.margin:
-            return Verdict("not decided", verdict.effect, "Nothing was learned at this scale.")
+            return Verdict("not decided", verdict.effect, sentences(UNLEARNED), unlearned=True)
         return verdict
 
 
 @dataclass(frozen=True)
 class LosesLittle:
-    """From column to column only the second group of rows loses more than ``limit`` points."""
+    """From column to column the first group of rows loses less than ``little`` per cent of its
+    score, and the second more than ``most``.
+    """
 
-    limit: float
+    little: float
+    most: float
 
     def __call__(self, evidence: Evidence) -> Verdict:
-        lost = {}
-        for row in (row for rows in evidence.rows for row in rows):
-            before, after = (evidence.cell(row, c.name) for c in evidence.recipe.columns)
-            found = {seed: before[seed] - after[seed] for seed in before if seed in after}
-            if found:  # of the same runs
-                lost[row] = found
+        lost, limits = {}, {}
+        for rows, limit in zip(evidence.rows, (self.little, self.most), strict=True):
+            for row in rows:
+                before, after = (evidence.cell(row, c.name) for c in evidence.recipe.columns)
+                limits[row] = limit
+                if found := {s: _share(before[s], after[s]) for s in before if s in after}:
+                    lost[row] = found  # of the same runs
         if not lost:
             return NOTHING
         levels = ([score.level for score in cell.values()] for cell in lost.values())
         first = evidence.recipe.columns[0].name
-        words, spread = "{row} loses {mean:.1f} ± {noise:.1f}", comparison.pooled(levels)
-        verdict = _on_their_sides(lost, first, spread, self.limit, evidence.rows[1], words)
-        absent = tuple(row for rows in evidence.rows for row in rows if row not in lost)
+        words, spread = "{row} loses {mean:.1f}% ± {noise:.1f}", comparison.pooled(levels)
+        verdict = _on_their_sides(lost, first, spread, limits, evidence.rows[1], words)
+        absent = tuple(row for row in limits if row not in lost)
         return replace(verdict, holds="not decided", missing=absent) if absent else verdict
+
+
+def _share(before: Score, after: Score) -> Score:
+    """What is lost, in per cent of what there was."""
+    lost, unit = before - after, 100 / before.level
+    influence = None if lost.influence is None else unit * lost.influence
+    return replace(
+        lost, level=unit * lost.level, influence=influence, sampling=unit * lost.sampling
+    )

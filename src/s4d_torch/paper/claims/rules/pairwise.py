@@ -1,9 +1,11 @@
 """Statements about pairs of rows, each compared in each column."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from s4d_torch.paper.claims.claim import Need, Verdict
 from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, dataset, describe
@@ -13,6 +15,7 @@ from s4d_torch.paper.scores import Score
 MARGIN = 2.0  # points that count as no noticeable difference
 ALMOST_ALL, OFTEN, MAYBE = 0.75, 0.5, 0.0  # more than this share of the comparisons
 NOTHING = Verdict("not decided", "no results to compare")
+UNLEARNED = "nothing was learned at this scale"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +50,16 @@ class Pairwise(ABC):
     def __call__(self, evidence: Evidence) -> Verdict:
         columns = evidence.columns(self.datasets, first_epoch=self.first_epoch)
         pairs = [pair for pair in evidence.rows if self.against in ("", pair[1])]
-        return self.decide(evidence.gains(pairs, columns), columns, pairs)
+        found = evidence.gains(pairs, columns)
+        verdict = self.decide(found, columns, pairs)
+        if found or not evidence.were_run(pairs, columns):
+            return verdict
+        return replace(verdict, effect=UNLEARNED, unlearned=True)
 
     def decide(self, found: Sequence[Gain], columns: Sequence[Column], pairs: Rows) -> Verdict:
         """The verdict of many comparisons; it does not hold while one of them is missing."""
         if not found:
-            return NOTHING
+            return replace(NOTHING, unseen=tuple(dict.fromkeys(dataset(c.name) for c in columns)))
         # one of many that is enough was picked among them
         tries = {True: len(found) if self.share == MAYBE else 1, False: len(found)}
         pro = [gain for gain in found if self.supports(gain, gain.noise(tries[True]))]
@@ -67,27 +74,40 @@ class Pairwise(ABC):
             detail += f" Too few test cases to tell: {', '.join(too_few)}."
         if unseen:
             detail += f" Without results: {', '.join(unseen)}."
+        known: dict[str, Any] = {"unseen": unseen, "aside": tuple(aside)}
         if con if self.share == 1 else len(con) > len(pro):
-            return Verdict("fails", effect, detail, deciding=tuple(con), unseen=unseen)
-        waits_for = (*lacking, *(unseen if self.everywhere else ()))
+            return Verdict("fails", effect, detail, deciding=tuple(con), **known)
+        # what is said of most datasets, or of all, waits for them
+        waits_for = (*lacking, *(unseen if self.everywhere or MAYBE < self.share < 1 else ()))
         telling = len(found) - len(aside)
         enough = len(pro) == telling if self.share == 1 else len(pro) > self.share * telling
         if enough and len(pro) > len(con) and not waits_for:
-            return Verdict("holds", effect, detail, deciding=tuple(pro), unseen=unseen)
+            return Verdict("holds", effect, detail, deciding=(*pro, *con), **known)
         waiting = [gain for gain in still_open if gain not in aside]
         needs = tuple(self._need(gain, tries) for gain in waiting)
         shown = tuple(waiting or found)
-        return Verdict("not decided", effect, detail, needs, shown, waits_for, unseen)
+        return Verdict("not decided", effect, detail, needs, shown, waits_for, **known)
 
     def left_aside(self, found: Sequence[Gain], still_open: Sequence[Gain]) -> list[Gain]:
-        """Open comparisons whose test cases would hide a difference of the margin, whatever the
-        seeds, where others of the same pair can tell; none of a statement on every dataset.
+        """Open comparisons that cannot tell, where others of the same pair can.
+
+        Their test cases would hide a difference of the margin, and this one, whatever the seeds.
+        None that by itself would contradict the statement; and none of a statement on every
+        dataset.
         """
         if self.everywhere:
             return []
-        blind = [gain for gain in still_open if gain.floor > self.margin * gain.unit]
+        blind = [gain for gain in still_open if self._is_blind(gain)]
         told = {gain.rows for gain in found if gain not in blind}
         return [gain for gain in blind if gain.rows in told]
+
+    def _is_blind(self, gain: Gain) -> bool:
+        if gain.seeds < 2 or math.isinf(gain.cases.deviation):
+            return False  # nobody knows yet
+        if self.contradicts(gain, gain.noise()):
+            return False
+        seen = (self.margin * gain.unit, self.enough(gain)[0])
+        return all(gain.seeds_until(noise) is None for noise in seen)
 
     def _need(self, gain: Gain, tries: Mapping[bool, int]) -> Need:
         """How many seeds would decide an open comparison."""
