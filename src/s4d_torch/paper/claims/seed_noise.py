@@ -9,7 +9,8 @@ rows are alike: with ``d`` degrees of freedom of its own and ``d0`` of the other
 
 where ``v0`` and ``d0`` are found from the mean and the variance of ``log s^2`` over rows (the
 moderated t-statistic of Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3).
-A seed may move all rows alike; what it does to the row in the middle is taken off first.
+A seed may move all rows alike; what it does to them in the mean is taken off first, without a fifth
+of them at either end, which may spread far more than the others.
 """
 
 import math
@@ -30,7 +31,7 @@ class SeedNoise:
     """What is known of the rows of a task."""
 
     shifts: Mapping[int, float]
-    """what a seed does to the row in the middle"""
+    """what a seed does to rows in the mean"""
     usual: Spread
     """of one row; its degrees of freedom are ``d0``, by which a row's own is drawn towards it"""
     total: float
@@ -99,7 +100,16 @@ def _shifts(rows: Sequence[Mapping[int, Score]]) -> dict[int, float]:
         mean = statistics.fmean(score.level for score in row.values())
         for seed, score in row.items():
             moved.setdefault(seed, []).append(score.level - mean)
-    return {seed: statistics.median(values) for seed, values in moved.items()}
+    return {seed: _trimmed(values) for seed, values in moved.items()}
+
+
+def _trimmed(values: Sequence[float]) -> float:
+    """The mean without a fifth at either end.
+
+    A median would take all of its change off the row in the middle, which then seems not to spread.
+    """
+    cut = len(values) // 5
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 
 def _residual(row: Mapping[int, Score], shifts: Mapping[int, float], rows: int) -> Spread:
