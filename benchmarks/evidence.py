@@ -58,20 +58,23 @@ class Step:
 
 
 ABLATIONS = ("trainable-b", "discretization", "initialization", "trainable", "tying")
+ON_PATHX = (*RECIPES["pathx-ablation"].rows, "S4D-Inv", "S4D-Lin")
 STEPS = (
     Step(ABLATIONS, ("bidmc-spo2",)),
-    Step(("trainable",), ("scifar",), TRAINED),
+    Step(("trainable",), ("scifar", "bidmc-hr"), TRAINED),
+    Step(("longer",), ("bidmc-spo2", "bidmc-hr")),
+    Step(("pathx-ablation", "lra"), ("pathx",), ON_PATHX),
     Step(("lra", "listops-choices"), ("listops",), (*VARIANTS, "post-norm", "pre-norm", "smaller")),
     Step(("choices", "trainable-b", "discretization", "tying"), ("scifar",)),
-    Step(("trainable",), ("bidmc-hr",), TRAINED),
     Step(("image-choices", "original-s4"), ("image", "text")),
     Step(("initialization",), ("scifar",)),
-    Step(("speech-dt", "trainable"), ("sc35",)),
+    Step(("longer",), ("scifar",), ("S4-LegS", "S4D-LegS", "S4D-Inv")),
     Step(("lra",), ("pathfinder", "text", "image"), VARIANTS),
-    Step(("lra", "pathx-ablation"), ("pathx",)),
+    Step(("speech-dt", "trainable"), ("sc35",)),
+    Step(("lra",), ("pathx",)),
     Step(("trainable",), ("scifar",)),
-    Step(("trainable-b", "initialization"), ("sc35",), (*SCALED, *RANDOM_REAL, *WITH_B)),
     Step(("initialization", "trainable"), ("bidmc-hr",)),
+    Step(("trainable-b", "initialization"), ("sc35",), (*SCALED, *RANDOM_REAL, *WITH_B)),
     Step(("large", "bidmc-full"), ("bidmc-hr", "bidmc-rr", "bidmc-spo2")),
     Step(("large", "speech-ar", "speech-rates"), ("sc35",)),
     Step(("large", "scifar-full"), ("scifar",)),

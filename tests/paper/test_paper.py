@@ -16,7 +16,7 @@ from s4d_torch.cli import main
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.folder import DataFolder
 from s4d_torch.nn.method import METHODS
-from s4d_torch.paper.claims import FINDINGS, judge
+from s4d_torch.paper.claims import FINDINGS, Finding, judge
 from s4d_torch.paper.claims.claim import sentences
 from s4d_torch.paper.experiments.cost import Durations
 from s4d_torch.paper.experiments.experiment import Result, read_result, write_result
@@ -398,10 +398,12 @@ def test_a_folder_alone_gives_the_verdicts_of_the_report(monkeypatch: pytest.Mon
     verdicts = list(judge(KEPT, "study"))
     assert len(verdicts) == len(FINDINGS)
     for stated, found in verdicts:
+        assert isinstance(stated, Finding)
         numbers = sentences(found.effect, found.detail)
+        statement = f'{stated.statement} ({stated.where}: "{stated.quote}")'
         assert re.search(
             rf"\| {re.escape(stated.name)} \| {found.holds} \| [^|]* \| "
-            rf"{re.escape(f'{stated.statement} ({stated.where}) | {numbers}')}",
+            rf"{re.escape(f'{statement} | {numbers}')}",
             report,
         )
 

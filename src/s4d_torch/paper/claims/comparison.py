@@ -140,7 +140,7 @@ class Evidence:
 
         And None where neither has learned anything: that two guesses are alike is no finding.
         """
-        common = [s for s in ours if s in theirs and ours[s].data == theirs[s].data]
+        common = common_seeds(ours, theirs)
         ours, theirs = ({seed: side[seed] for seed in common} for side in (ours, theirs))
         if not any(score.learned for side in (ours, theirs) for score in side.values()):
             return None
@@ -162,6 +162,11 @@ class Evidence:
             return found
         own = statistics.stdev(ours[seed].level - theirs[seed].level for seed in ours)
         return Spread(max(own, found.deviation), found.freedom)
+
+
+def common_seeds(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> list[int]:
+    """Those of which both have a score on the same data."""
+    return [seed for seed in ours if seed in theirs and ours[seed].data == theirs[seed].data]
 
 
 def dataset(column: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from s4d_torch.paper.recipes.recipe import VARIANTS, Change, Column, Recipe, method
-from s4d_torch.paper.recipes.scales import ablation
+from s4d_torch.paper.recipes.scales import ablation, longer
 from s4d_torch.training.config import Config
 
 PROTOCOL = (
@@ -131,4 +131,19 @@ TRAINABLE = Recipe(
     note=_PICTURE,
 )
 
-TABLES = (TRAINABLE_B, DISCRETIZATION, INITIALIZATION, TRAINABLE)
+LONGER = Recipe(
+    "longer",
+    "S4 and S4D, trained four times as long",
+    "Table 3b, A and B trained",
+    longer,
+    VARIANTS,
+    [
+        Column("sCIFAR", "scifar", "validation"),
+        Column("BIDMC (SpO2)", "bidmc-spo2", "validation"),
+        Column("BIDMC (HR)", "bidmc-hr", "validation"),
+    ],
+    note="Not a table of the paper: whether what is behind after few epochs catches up. "
+    f"At the paper's scale these are the runs of Table 3b. {_PICTURE}",
+)
+
+TABLES = (TRAINABLE_B, DISCRETIZATION, INITIALIZATION, TRAINABLE, LONGER)

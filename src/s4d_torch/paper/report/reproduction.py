@@ -16,7 +16,8 @@ from s4d_torch.paper.results import Cell, Results
 from s4d_torch.training.metrics import METRICS
 
 MOST_SHOWN = 2  # comparisons beside a finding; of more, how many and the weakest
-HEADLINE = {"trainable": ", trained", "large": "", "speech-ar": "", "lra": ""}  # what rows end in
+# The tables with S4 and S4D, and what their rows end in.
+HEADLINE = {"trainable": ", trained", "longer": "", "large": "", "speech-ar": "", "lra": ""}
 
 JUDGEMENT = (
     "Rows are compared seed by seed and case by case. A difference is in points of accuracy, or in "
@@ -147,10 +148,11 @@ def _headline(results: Results) -> list[PageBlock]:
             if found := {gain.rows: gain for gain in evidence.gains(pairs, [column])}:
                 shown = (found[pair].interval if pair in found else "–" for pair in pairs)
                 seeds = max(gain.seeds for gain in found.values())
-                rows.append([column.name, table.recipe.where, str(seeds), *shown])
+                size = _size(table.cells[next(iter(found))[0]][column.name])
+                rows.append([column.name, table.recipe.where, size, str(seeds), *shown])
     if not rows:
         return []
-    header = ["dataset", "as in", "seeds", *(f"{a} over {b}" for a, b in COUNTERPARTS)]
+    header = ["dataset", "as in", "model", "seeds", *(f"{a} over {b}" for a, b in COUNTERPARTS)]
     caption = "How much better S4D is; negative where it is behind"
     return [Heading("S4D against S4"), Table(header, rows, caption)]
 

@@ -2,6 +2,7 @@
 
 from s4d_torch.paper.claims import rules
 from s4d_torch.paper.claims.claim import Finding
+from s4d_torch.paper.claims.findings.ablations import NO_CONTEXT
 
 FINDINGS = (
     Finding(
@@ -62,6 +63,7 @@ FINDINGS = (
         table="speech-dt",
         rows=(("frozen, longer memory", "frozen"),),
         rule=rules.Better(),
+        needs_full=NO_CONTEXT,
     ),
     Finding(
         "better-than-the-original",

@@ -8,7 +8,7 @@ from typing import Any
 
 from s4d_torch.paper.claims import comparison
 from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict, sentences
-from s4d_torch.paper.claims.comparison import Evidence, Gain, count_seeds, describe
+from s4d_torch.paper.claims.comparison import Evidence, Gain, common_seeds, count_seeds, describe
 from s4d_torch.paper.claims.rules.pairwise import NOTHING, UNLEARNED, Competitive
 from s4d_torch.paper.recipes import Column
 from s4d_torch.paper.scores import Score, Spread, alone
@@ -191,7 +191,7 @@ class LosesLittle:
             for row in rows:
                 before, after = (evidence.cell(row, c.name) for c in evidence.recipe.columns)
                 limits[row] = limit
-                if found := {s: _share(before[s], after[s]) for s in before if s in after}:
+                if found := {s: _share(before[s], after[s]) for s in common_seeds(before, after)}:
                     lost[row] = found  # of the same runs
         if not lost:
             return NOTHING

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from s4d_torch.paper.claims.claim import Need, Verdict
-from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, dataset, describe
+from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, common_seeds, dataset, describe
 from s4d_torch.paper.recipes import Column
 from s4d_torch.paper.scores import Score
 
@@ -215,4 +215,4 @@ class LosesMost(Better):
 def _lost(evidence: Evidence, rows: Sequence[str], column: Column) -> dict[int, Score]:
     """What is lost from the first row to the second, seed by seed."""
     before, after = (evidence.cell(row, column.name) for row in rows)
-    return {seed: before[seed] - after[seed] for seed in before if seed in after}
+    return {seed: before[seed] - after[seed] for seed in common_seeds(before, after)}
