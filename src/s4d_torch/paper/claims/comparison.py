@@ -3,9 +3,10 @@
 A difference counts in points of accuracy, or in per cent of an RMSE (100 times the logarithm of a
 ratio), positive where the first row is better. Rows are compared seed by seed, since runs of one
 seed share their data and its order. Two things make a difference uncertain: runs of other seeds
-would differ, and so would other test cases. The spread over seeds is that of both rows, moderated
-by all rows of the table (see :mod:`.seed_noise`), or, where it has few, of all tables with the same
-task and setting; and not less than that of the differences themselves. The error of the test cases
+would differ, and so would other test cases. The spread over seeds is that of all rows of the table
+that spread alike, or a row's own where it is wilder (see :mod:`.seed_noise`), or, where the table
+has few, of all tables with the same task and setting; and not less than that of the differences
+themselves. The error of the test cases
 is found case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of
 its 95 % interval of Student. One seed has no noise that could be known, and decides nothing.
 """
