@@ -3,11 +3,12 @@
 A difference counts in points of accuracy, or in per cent of an RMSE (100 times the logarithm of a
 ratio), positive where the first row is better. Rows are compared seed by seed, since runs of one
 seed share their data and its order. Two things make a difference uncertain: runs of other seeds
-would differ, and so would other test cases. The spread over seeds is that of all rows with the same
-task and setting that spread alike, or a row's own where it is wilder (see :mod:`.seed_noise`), and
-not less than that of the differences themselves. The error of the test cases is found case by case
-(see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of its 95 % interval of
-Student. One seed has no noise that could be known, and decides nothing.
+would differ, and so would other test cases. The spread over seeds is that of all rows of the table
+that spread alike, or a row's own where it is wilder (see :mod:`.seed_noise`); where the table has
+few rows, those of all tables with the same task and setting, though they share less of what a seed
+does. It is not less than that of the differences themselves. The error of the test cases is found
+case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of its 95 %
+interval of Student. One seed has no noise that could be known, and decides nothing.
 """
 
 import math
@@ -19,7 +20,7 @@ from functools import cache
 import numpy as np
 
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.claims.seed_noise import seed_noise
+from s4d_torch.paper.claims.seed_noise import FEWEST, seed_noise
 from s4d_torch.paper.recipes import Column, Recipe
 from s4d_torch.paper.scores import Score, Spread, TableScores, paired_error
 
@@ -88,7 +89,7 @@ class Evidence:
     """What a rule judges by: the scores of a table, and the rows that a finding is about.
 
     ``paired`` are scores whose seeds mean something; those that a paper prints have none. ``pools``
-    are, by column, rows by whose spread over seeds it is judged, where there are more than its own.
+    are, by column, rows by whose spread over seeds it is judged, where the table has too few.
     """
 
     recipe: Recipe
@@ -152,7 +153,9 @@ class Evidence:
 
     def spread(self, column: str, ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> Spread:
         """Of the difference between two rows, from seed to seed."""
-        every = self.pools.get(column) or [self.cell(row, column) for row in self.scores]
+        every: Sequence[Mapping[int, Score]] = [self.cell(row, column) for row in self.scores]
+        if sum(len(row) > 1 for row in every) < FEWEST:
+            every = self.pools.get(column) or every
         if not self.paired:
             return pooled_unpaired(every)
         found = seed_noise(every).between(ours, theirs)

@@ -23,7 +23,7 @@ JUDGEMENT = (
     "Rows are compared seed by seed and case by case. A difference is in points of accuracy, or in "
     "per cent of an RMSE (100 times the logarithm of a ratio), positive where the first row is "
     "better; ± is half of its 95 % interval. In it are the spread over seeds, one for all rows of "
-    "a task that spread alike and their own for those that spread more, and not less than that of "
+    "a table that spread alike and their own for those that spread more, and not less than that of "
     "the difference; and the error of the test cases, of which windows of one patient and clips of "
     "one speaker count as one. Where a table shows an accuracy on validation, test cases are "
     "counted too. A finding holds where every comparison supports it beyond noise, and fails where "
