@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict
@@ -43,11 +43,11 @@ def make_reproduction(results: Results, report: str = "report.md") -> Page:
 
     ``report`` is where the whole report is, seen from this page.
     """
-    page = Page("What of the paper is reproduced", list(_beginning(results, report)))
     by_verdict: dict[str, Judged] = {"holds": [], "fails": [], "limited": [], "not decided": []}
     for finding in FINDINGS.values():
         verdict = finding.decide(results.scores, results.pools, results.scale)
         by_verdict["limited" if verdict.limit else verdict.holds].append((finding, verdict))
+    page = Page("What of the paper is reproduced", list(_beginning(results, report, by_verdict)))
     page.add(*_headline(results))
     page.add(*_decided("Confirmed", by_verdict["holds"]))
     page.add(*_decided("Contradicted", by_verdict["fails"]))
@@ -57,7 +57,9 @@ def make_reproduction(results: Results, report: str = "report.md") -> Page:
     return page
 
 
-def _beginning(results: Results, report: str) -> Iterator[PageBlock]:
+def _beginning(
+    results: Results, report: str, by_verdict: Mapping[str, Judged]
+) -> Iterator[PageBlock]:
     """What was run, what it learned, and how rows are compared."""
     done = [run for run in results.in_tables() if run.error is None]
     if not done:
@@ -72,6 +74,13 @@ def _beginning(results: Results, report: str) -> Iterator[PageBlock]:
         "differences between rows are read. Every number is in a result file with its commit, its "
         "data and the fate of each test case; tables, curves and the commands that made them are "
         f"in [the whole report]({report})."
+    )
+    not_run = sum(verdict.standing == "not run" for _, verdict in by_verdict["not decided"])
+    counts = {name: len(judged) for name, judged in by_verdict.items()}
+    yield Paragraph(
+        f"Of {len(FINDINGS)} findings that need training {counts['holds']} are confirmed, "
+        f"{counts['fails']} contradicted, {counts['limited']} not so at this scale, "
+        f"{counts['not decided'] - not_run} compared and still open, and {not_run} not run yet."
     )
     header = ["task", "model", "changed besides", "scores on", "best row", "in the paper"]
     header += ["one answer to all", "linear regression"]
