@@ -78,9 +78,10 @@ def _beginning(
     not_run = sum(verdict.standing == "not run" for _, verdict in by_verdict["not decided"])
     counts = {name: len(judged) for name, judged in by_verdict.items()}
     yield Paragraph(
-        f"Of {len(FINDINGS)} findings that need training {counts['holds']} are confirmed, "
-        f"{counts['fails']} contradicted, {counts['limited']} not so at this scale, "
-        f"{counts['not decided'] - not_run} compared and still open, and {not_run} not run yet."
+        f"Findings that need training: {counts['holds']} confirmed, {counts['fails']} "
+        f"contradicted, {counts['limited']} not so at this scale, "
+        f"{counts['not decided'] - not_run} compared and still open, {not_run} not run yet, of "
+        f"{len(FINDINGS)}."
     )
     header = ["task", "model", "changed besides", "scores on", "best row", "in the paper"]
     header += ["one answer to all", "linear regression"]
