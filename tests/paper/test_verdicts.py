@@ -10,8 +10,9 @@ import pytest
 
 from s4d_torch.paper.claims import FINDINGS, Verdict
 from s4d_torch.paper.claims.claim import Need, Rule
-from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows, student
+from s4d_torch.paper.claims.comparison import Evidence, Gain, Rows
 from s4d_torch.paper.claims.deciding import next_experiments
+from s4d_torch.paper.claims.quantiles import student
 from s4d_torch.paper.claims.rules import (
     ALMOST_ALL,
     MAYBE,

@@ -77,6 +77,11 @@ class Verdict:
         return max((need.wanted for need in self.needs if need.wanted is not None), default=None)
 
     @property
+    def hopeless(self) -> str:
+        """The columns whose test cases leave more noise than any number of seeds takes away."""
+        return ", ".join(dict.fromkeys(need.column for need in self.needs if need.wanted is None))
+
+    @property
     def what_it_takes(self) -> str:
         """``About 12 seeds would decide it.``, or that no number would; "" where it is decided."""
         if self.holds != "not decided":
@@ -90,9 +95,7 @@ class Verdict:
             return sentences("One seed decides nothing; a second says how many would.", waiting)
         if self.seeds_wanted is not None:
             return sentences(f"About {self.seeds_wanted} seeds would decide it.", waiting)
-        hopeless = (need.column for need in self.needs if need.wanted is None)
-        columns = ", ".join(dict.fromkeys(hopeless))
-        return f"No number of seeds decides it with the test cases of {columns}."
+        return f"No number of seeds decides it with the test cases of {self.hopeless}."
 
 
 PLURAL = {"holds": "hold", "fails": "fail", "holds in part": "hold in part"}

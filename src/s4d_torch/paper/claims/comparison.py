@@ -15,11 +15,9 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-
-import numpy as np
 
 from s4d_torch.data.task import TASKS
+from s4d_torch.paper.claims.quantiles import student
 from s4d_torch.paper.claims.seed_noise import FEWEST, seed_noise
 from s4d_torch.paper.recipes import Column, Recipe
 from s4d_torch.paper.scores import Score, Spread, TableScores, paired_error
@@ -187,29 +185,6 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
     freedom = sum(len(values) - 1 for values in several)
     squares = sum((len(values) - 1) * statistics.variance(values) for values in several)
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else Spread(0.0, 0)
-
-
-@cache
-def student(freedom: float, level: float) -> float:
-    """The ``t`` with ``P(|T| > t) = level`` for ``freedom`` degrees, at least one."""
-    low, high = 0.0, 1.0
-    while _inside(high, freedom) < 1 - level:
-        high *= 2
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _inside(middle, freedom) < 1 - level else (low, middle)
-    return high
-
-
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
-
-
-def _inside(t: float, freedom: float) -> float:
-    """``P(|T| <= t)``: with T = sqrt(f) tan(x) the density is one of cos(x)^(f - 1)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    powers = np.cos(angle * (NODES + 1) / 2) ** (freedom - 1)
-    log = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
-    return float(angle * (WEIGHTS @ powers)) * math.exp(log) / math.sqrt(math.pi)
 
 
 def describe(found: Sequence[Gain]) -> str:

@@ -18,10 +18,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-import torch
-
+from s4d_torch.paper.claims.quantiles import below_chi_square, chi_square
 from s4d_torch.paper.scores import Score, Spread
 
 FEWEST = 4  # rows from which variances can be compared
@@ -80,7 +78,7 @@ def _usual(found: Sequence[Spread]) -> tuple[float, list[Spread]]:
     """The variance of rows that spread alike, and which they are."""
     usual = list(found)
     variance = statistics.median(
-        each.deviation**2 * each.freedom / _chi_square(each.freedom, 0.5) for each in found
+        each.deviation**2 * each.freedom / chi_square(each.freedom, 0.5) for each in found
     )
     if len(found) < FEWEST or variance == 0:
         return _mean_square(found), usual
@@ -96,7 +94,7 @@ def is_wild(own: Spread, variance: float) -> bool:
     """Whether a row spreads more than rows of this variance do but once in twenty times."""
     if own.freedom < 1:
         return False
-    return own.freedom * own.deviation**2 > variance * _chi_square(own.freedom, 1 - WILD)
+    return own.freedom * own.deviation**2 > variance * chi_square(own.freedom, 1 - WILD)
 
 
 def _mean_square(spreads: Sequence[Spread]) -> float:
@@ -109,7 +107,7 @@ def _mean_square(spreads: Sequence[Spread]) -> float:
 def _part_left(spreads: Sequence[Spread]) -> float:
     """What the mean of a variance keeps of itself without those that are too large."""
     freedoms = [each.freedom for each in spreads]
-    kept = (f * _below(f + 2, _chi_square(f, 1 - WILD)) / (1 - WILD) for f in freedoms)
+    kept = (f * below_chi_square(f + 2, chi_square(f, 1 - WILD)) / (1 - WILD) for f in freedoms)
     return sum(kept) / sum(freedoms)
 
 
@@ -139,20 +137,3 @@ def _residual(row: Mapping[int, Score], shifts: Mapping[int, float], rows: int) 
     # the row took part in what was taken off
     variance = statistics.variance(left) * rows / max(rows - 1, 1)
     return Spread(math.sqrt(variance), len(left) - 1)
-
-
-@cache
-def _chi_square(freedom: float, share: float) -> float:
-    """The sum of so many squared normal numbers that a ``share`` of them lies below."""
-    low, high = 0.0, 1.0
-    while _below(freedom, high) < share:
-        high *= 2
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _below(freedom, middle) < share else (low, middle)
-    return high
-
-
-def _below(freedom: float, value: float) -> float:
-    half = torch.tensor([freedom / 2, value / 2], dtype=torch.float64)
-    return float(torch.special.gammainc(*half))

@@ -236,8 +236,7 @@ def _takes(verdict: Verdict) -> str:
     if verdict.unlearned:
         return "a larger scale"
     if verdict.standing == "open whatever the seeds":
-        hopeless = (need.column for need in verdict.needs if need.wanted is None)
-        return f"other test cases of {', '.join(dict.fromkeys(hopeless))}"
+        return f"other test cases of {verdict.hopeless}"
     seeds = f"{verdict.seeds_wanted} seeds" if verdict.seeds_wanted else ""
     runs = f"runs of {'; '.join(verdict.missing)}" if verdict.missing else ""
     return "; ".join(part for part in (seeds, runs) if part)
