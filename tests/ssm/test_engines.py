@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
 from s4d_torch.ssm import engine
-from s4d_torch.ssm.compiled import direct, runtime
+from s4d_torch.ssm.compiled import runtime
+from s4d_torch.ssm.compiled.convolution import direct
 from s4d_torch.ssm.compiled.tables import ScanTables
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS

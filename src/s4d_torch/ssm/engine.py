@@ -5,29 +5,37 @@
 recurrence. All take and return the state and obey ``lengths``.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from s4d_torch.ssm import convolution, irregular, recurrence
-from s4d_torch.ssm.compiled import direct, runtime, scan
+from s4d_torch.ssm.compiled import runtime, scan
+from s4d_torch.ssm.compiled.convolution import direct, fourier
 from s4d_torch.ssm.gaps import Gaps
 from s4d_torch.ssm.pieces import Pieces
 from s4d_torch.ssm.state_space import StateSpace
 
 ENGINES = ("auto", "fft", "direct", "chunk", "scan")
 SHORT = 12  # samples for each mode of a channel; of up to so many, products term by term are fewer
-SHORT_DENSE = 768  # of systems that have no scan; beyond, an FFT takes less time
+SHORT_FOR_ALL = 224  # samples, over all kernels; beyond, an FFT takes less time than term by term
+SHORT_DENSE = 64  # the same for systems that have no scan, nor a block in one operation
+# In steps of a mode through the scan, forward and backward: what takes about as long.
+KERNEL_STEP, PLAIN_KERNEL_STEP = 2.5, 12.0  # of a mode of a kernel, in compiled code or in torch
+BUTTERFLY = 0.5  # one of the n log2(n) of a transform
+CACHED = 2**15  # points of a transform that take twice as long, for their way to memory
 
 
 def choose(engine: str, space: StateSpace, u: Tensor, *, carried: bool = True) -> str:
     """What ``auto`` means here, and what stands in for compiled code where it cannot run.
 
     Measured by ``s4d bench``: on a CPU diagonal systems run fastest term by term where sequences
-    are short and no state is ``carried`` in or out, and in the scan otherwise; a dense system too
-    is best term by term while that is short, and in chunks if there is a state to carry. All else
-    is for the FFT, which keeps any device busy.
+    are short and no state is ``carried`` in or out, by transforms where there is enough to
+    transform for each kernel, and in the scan otherwise; a dense system too is best term by term
+    while that is short, and in chunks if there is a state to carry. All else is for the FFT, which
+    keeps any device busy.
     """
     compiled = runtime.available(u.device, u.dtype)
     if engine == "scan" and not (compiled and space.scannable):
@@ -40,13 +48,31 @@ def choose(engine: str, space: StateSpace, u: Tensor, *, carried: bool = True) -
         return engine
     if compiled and space.scannable:
         # a traced graph should not depend on the length it was traced with
-        short = not torch.compiler.is_compiling() and u.shape[1] <= SHORT * space.modes
-        return "direct" if short and space.compiled_kernel and not carried else "scan"
+        if carried or torch.compiler.is_compiling():
+            return "scan"
+        if space.compiled_kernel and _is_short(space, u.shape[1]):
+            return "direct"
+        return "fft" if _transforms_pay(space, u) else "scan"
     if torch.compiler.is_compiling():
         return "fft"
     if compiled and not carried:
         return "direct" if u.shape[1] <= SHORT_DENSE else "fft"
     return "chunk" if u.is_cpu and carried else "fft"
+
+
+def _is_short(space: StateSpace, length: int) -> bool:
+    return length <= SHORT * space.modes and length * space.directions <= SHORT_FOR_ALL
+
+
+def _transforms_pay(space: StateSpace, u: Tensor) -> bool:
+    """Whether kernels and transforms take less time than all modes through the scan."""
+    batch, length = u.shape[:2]
+    if not _compiles_transforms(u):
+        return False
+    steps, size = space.directions * length * space.modes, fourier.transform_size(length)
+    kernel = KERNEL_STEP if space.compiled_kernel else PLAIN_KERNEL_STEP
+    each = BUTTERFLY * size * math.log2(size) * (1 + size / CACHED)
+    return steps * batch > kernel * steps + each * batch
 
 
 def run(
@@ -87,7 +113,9 @@ def run(
         return _in_chunks(space, x, state, lengths, need_state)
     met = None if state is None else recurrence.meet(space.system(), state)
     if engine == "direct":
-        y = space.convolve(u)
+        y = space.convolve_directly(u)
+    elif _compiles_transforms(u):
+        y = space.convolve_by_transforms(u)
     else:
         y = _time_first(convolution.causal(x, space.response(u.shape[1])))
     if met is not None:
@@ -122,9 +150,18 @@ def run_both_ways(
         past = scan.run_from_rest(u, space.tables(), spans)
         return past + scan.run_ahead(u, space.tables(ahead=1), spans)
     if engine == "direct":
-        return space.convolve(u) + space.convolve(u, ahead=1)
+        return space.convolve_directly(u) + space.convolve_directly(u, ahead=1)
+    if _compiles_transforms(u):
+        return space.convolve_by_transforms(u)
     response = space.response(u.shape[1])
     return _time_first(convolution.bidirectional(u.transpose(1, 2), response))
+
+
+def _compiles_transforms(u: Tensor) -> bool:
+    """Whether compiled code transforms these sequences; a traced graph is to serve any length."""
+    if torch.compiler.is_compiling() or u.shape[1] > fourier.LONGEST:
+        return False
+    return runtime.available(u.device, u.dtype)
 
 
 def _runs_spans(space: StateSpace, u: Tensor, engine: str, gaps: Gaps | None) -> bool:

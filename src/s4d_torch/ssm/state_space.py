@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from s4d_torch._registry import Registry
-from s4d_torch.ssm.compiled import direct
+from s4d_torch.ssm.compiled.convolution import direct, fourier
 from s4d_torch.ssm.compiled.low_rank import low_rank_kernel
 from s4d_torch.ssm.compiled.runtime import available
 from s4d_torch.ssm.compiled.tables import ScanTables, make_tables, stored_tables
-from s4d_torch.ssm.compiled.vandermonde import stored_kernel
+from s4d_torch.ssm.compiled.vandermonde import stored_kernel, stored_taps
 from s4d_torch.ssm.constraint import Constraint
 from s4d_torch.ssm.discretization import (
     CompiledRule,
@@ -176,6 +176,11 @@ class StateSpace:
         return self.raw_decay.shape[1]
 
     @property
+    def directions(self) -> int:
+        """2 if there is a kernel that looks ahead."""
+        return 2 if self._bidirectional else 1
+
+    @property
     def compiled_kernel(self) -> bool:
         """Whether K comes from compiled code, which takes too little care for float64."""
         return (
@@ -210,7 +215,7 @@ class StateSpace:
             skip = torch.stack([skip, torch.zeros_like(skip)])
         return kernel + skip
 
-    def convolve(self, u: Tensor, ahead: int = 0) -> Tensor:
+    def convolve_directly(self, u: Tensor, ahead: int = 0) -> Tensor:
         """``K * u + D u`` term by term, or with ``ahead=1`` what the kernel that looks ahead adds.
 
         u, y (batch, length, d_model).
@@ -223,6 +228,15 @@ class StateSpace:
         length = u.shape[1]
         taps = self._remember(("taps", length, ahead), lambda: self._taps(length, ahead))
         return direct.convolve(u, taps, ahead)
+
+    def convolve_by_transforms(self, u: Tensor) -> Tensor:
+        """``K * u + D u``, with what a kernel that looks ahead adds, by compiled transforms.
+
+        u, y (batch, length, d_model).
+        """
+        length = u.shape[1]
+        taps = self._remember(("both taps", length), lambda: self._both_taps(length))
+        return fourier.convolve(u, taps, self.D.to(u.dtype))
 
     def as_stored(self) -> tuple[Any, ...]:
         """For compiled kernels: the numbers of rule, constraint and pairs; C (1 or 2, H, modes, 2),
@@ -237,6 +251,14 @@ class StateSpace:
     def _taps(self, length: int, ahead: int) -> Tensor:
         response = self._response(length)
         return direct.as_taps(response[ahead] if self._bidirectional else response)
+
+    def _both_taps(self, length: int) -> Tensor:
+        """The kernels in groups of channels, without D."""
+        if self.compiled_kernel:
+            codes, *stored, _ = self.as_stored()
+            return stored_taps(codes, self.rate, length, *stored)
+        kernel = self._kernel(length, None)
+        return direct.as_taps(kernel if self._bidirectional else kernel[None])
 
     def tables(self, ahead: int = 0) -> ScanTables:
         """For the compiled scan: with D inside; ``ahead=1`` of the kernel that looks ahead."""

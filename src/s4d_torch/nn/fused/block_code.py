@@ -17,7 +17,7 @@ import math
 
 from s4d_torch.nn.fused.pointwise_code import activate, sigmoid, slope
 from s4d_torch.ssm.compiled.code_cache import cached_njit, part
-from s4d_torch.ssm.compiled.direct_code import ROWS, convolve
+from s4d_torch.ssm.compiled.convolution.direct_code import ROWS, convolve
 from s4d_torch.ssm.compiled.runtime import LANES as W
 from s4d_torch.ssm.compiled.vector_math import drop, total
 from s4d_torch.ssm.compiled.vectors import add_products, add_wide, fill, load, load_one, store

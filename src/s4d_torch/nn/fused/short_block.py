@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from s4d_torch.nn.fused.pointwise import PLAIN, kept
 from s4d_torch.ssm.autodiff import again, gradients
-from s4d_torch.ssm.compiled import direct, vandermonde
+from s4d_torch.ssm.compiled import vandermonde
+from s4d_torch.ssm.compiled.convolution import direct
 from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
 
 CODE = f"{__package__}.block_code"

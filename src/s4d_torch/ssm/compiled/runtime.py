@@ -35,6 +35,7 @@ _INSTALLED = os.environ.get("S4D_TORCH_COMPILED", "1") != "0" and find_spec("num
 # AVX-512 hold 16, and there are 32 of them; elsewhere 8 are one register or two.
 LANES = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
 _READY: set[tuple[Any, torch.dtype]] = set()  # functions that are compiled for a dtype
+PROBED = ("scan", "tables", "vandermonde", "convolution.direct", "convolution.fourier")
 SERIAL = 3 * 2**19  # mode steps; for fewer, waking a thread takes longer than the work
 
 
@@ -52,8 +53,8 @@ def _probe_numba() -> bool:
     if not _INSTALLED:
         return False
     try:
-        for name in ("scan_code", "tables_code", "vandermonde_code", "direct_code"):
-            compiled_module(f"{__package__}.{name}")
+        for name in PROBED:
+            compiled_module(f"{__package__}.{name}_code")
     except Exception as error:  # a broken install, or no folder in which to keep compiled code
         LOG.warning("s4d_torch: plain torch takes over, numba does not work: %s", error)
         return False

@@ -30,9 +30,19 @@ def stored_kernel(
     (sets, modes), B (sets, modes, 2), log_dt (H,).
     """
     lead, flat = C.shape[:-3], C.reshape(-1, *C.shape[-3:])
-    options, D = [*codes, int(pairs)], log_dt.new_empty(0)
-    taps: Tensor = _kernel(options, rate, length, flat, decay, frequency, B, log_dt, D)
+    options = (*codes, int(pairs))
+    taps = stored_taps(options, rate, length, flat, decay, frequency, B, log_dt)
     return _as_rows(taps, log_dt.shape[0]).reshape(*lead, -1, length)
+
+
+def stored_taps(
+    options: tuple[int, int, int], rate: float, length: int, C: Tensor, decay: Tensor,
+    frequency: Tensor, B: Tensor, log_dt: Tensor,
+) -> Tensor:  # fmt: skip
+    """The same in groups of channels, (C's, G, length, W); C (C's, H, modes, 2)."""
+    stored = (C, decay, frequency, B, log_dt, log_dt.new_empty(0))
+    taps: Tensor = _kernel([*options], rate, length, *stored)
+    return taps
 
 
 def _as_rows(taps: Tensor, channels: int) -> Tensor:

@@ -29,9 +29,9 @@ def convolve(u: Tensor, taps: Tensor, ahead: int = 0) -> Tensor:
 
 
 def as_taps(kernel: Tensor) -> Tensor:
-    """A kernel (H, L) in groups of W channels, (G, L, W)."""
-    padded = torch.nn.functional.pad(kernel, (0, 0, 0, -kernel.shape[0] % LANES))
-    return padded.unflatten(0, (-1, LANES)).transpose(1, 2).contiguous()
+    """Kernels (..., H, L) in groups of W channels, (..., G, L, W)."""
+    padded = torch.nn.functional.pad(kernel, (0, 0, 0, -kernel.shape[-2] % LANES))
+    return padded.unflatten(-2, (-1, LANES)).transpose(-1, -2).contiguous()
 
 
 def convolve_stored(
@@ -183,8 +183,10 @@ def _keep_stored(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
     ctx.set_materialize_grads(False)
 
 
-def _differentiate_stored(ctx: Any, grad_y: Tensor, _: None) -> tuple[Any, ...]:
+def _differentiate_stored(ctx: Any, grad_y: Tensor | None, _: None) -> tuple[Any, ...]:
     taps, *given = ctx.saved_tensors
+    if grad_y is None:
+        return (None,) * (2 + len(given))
     if again():
         plain = partial(_plain_stored, ctx.options, ctx.rate)
         return None, None, *gradients(plain, given, (grad_y,))

@@ -1,0 +1,1 @@
+"""Convolution as machine code: ``direct``, term by term, and ``fourier``, by transforms."""

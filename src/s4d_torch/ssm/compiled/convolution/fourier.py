@@ -1,0 +1,141 @@
+"""The compiled convolution of ``fourier_code`` as an operator of torch."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s4d_torch.ssm import convolution
+from s4d_torch.ssm.autodiff import again, gradients
+from s4d_torch.ssm.compiled.operator import Operator
+from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
+
+LONGEST = 2**16  # samples; beyond, kernels and signals are far larger than any cache
+CHUNKS = 4  # parts of a batch whose gradients are added up apart, for as many threads
+BUTTERFLY = 8  # steps of a mode that take about as long as a point of a transform does
+
+
+def convolve(u: Tensor, taps: Tensor, D: Tensor) -> Tensor:
+    """``y = K * u + D u``; u, y (B, L, H), taps (1, G, L, W), D (H,).
+
+    With taps (2, G, L, W) the second kernel hears what lies strictly ahead.
+    """
+    y: Tensor = _fourier(u.contiguous(), taps, D)[0]
+    return y
+
+
+def transform_size(length: int) -> int:
+    """The power of two around which a convolution of so many samples does not meet itself."""
+    return max(8, 1 << (2 * length - 1).bit_length())
+
+
+@cache
+def turns(size: int, dtype: torch.dtype) -> Tensor:
+    """``exp(-2 pi i p r / s)``, p < s / 4, r = 1, 2, 3, for s = size, size / 4, ... > 4; flat."""
+    tables = []
+    while size > 4:
+        angles = torch.arange(size // 4, dtype=torch.float64)[:, None] * torch.tensor([1, 2, 3])
+        turned = torch.polar(torch.ones_like(angles), angles * (-2 * torch.pi / size))
+        tables.append(torch.view_as_real(turned).flatten())
+        size //= 4
+    return torch.cat(tables).to(dtype)
+
+
+def _as_read(u: Tensor, taps: Tensor, D: Tensor, **more: Tensor) -> list[Tensor]:
+    _, length, channels = u.shape
+    ways = min(max(len(taps), 1), 2)
+    shapes = {
+        "u": (u, u.shape),
+        "taps": (taps, (ways, -(-channels // LANES), length, LANES)),
+        "D": (D, (channels,)),
+        **{name: (x, u.shape) for name, x in more.items()},
+    }
+    return as_read(u.dtype, **shapes)
+
+
+def _run(u: Tensor, taps: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+    """y, and the transforms of the kernels for the backward pass."""
+    u, taps, D = _as_read(u, taps, D)
+    batch, length, _ = u.shape
+    groups, size = taps.shape[1], transform_size(length)
+    y, responses = torch.empty_like(u), u.new_empty(groups, 2 * LANES * size)
+    if y.numel():
+        table = turns(size, u.dtype)
+        _share("responses", groups, size, (size,), (table, taps, D, responses))
+        room, pairs = responses.new_empty(2 * LANES * size), (batch + 1) // 2
+        arrays = (table, _rows(u), responses, _rows(y))
+        _share("forward", groups * pairs, 2 * size, (length, size), arrays, [room])
+    return y, responses
+
+
+def _fake(u: Tensor, taps: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+    size = 2 * LANES * transform_size(u.shape[1])
+    return u.new_empty(u.shape), u.new_empty(taps.shape[1], size)
+
+
+def _run_backward(
+    grad_y: Tensor, responses: Tensor, u: Tensor, taps: Tensor, D: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    u, taps, D, grad_y = _as_read(u, taps, D, grad_y=grad_y)
+    batch, length, channels = u.shape
+    groups, size = taps.shape[1], transform_size(length)
+    (responses,) = as_read(u.dtype, responses=(responses, (groups, 2 * LANES * size)))
+    grad_u, grad_taps = torch.empty_like(u), torch.zeros_like(taps)
+    if u.numel():
+        pairs = (batch + 1) // 2
+        chunk = -(-pairs // CHUNKS)
+        totals = u.new_empty(-(-pairs // chunk), groups, 2 * LANES * size)
+        room = [responses.new_empty(2 * LANES * size) for _ in range(2)]
+        table = turns(size, u.dtype)
+        arrays = (table, _rows(u), responses, _rows(grad_y), _rows(grad_u), totals)
+        tasks, options = groups * len(totals), (length, size, chunk)
+        _share("backward", tasks, 3 * chunk * size, options, arrays, room)
+        _share("taps", groups, len(totals) * size, (size,), (table, totals, grad_taps))
+    return grad_u, grad_taps, grad_taps[0, :, 0].flatten()[:channels].clone()
+
+
+def _fake_backward(
+    grad_y: Tensor, responses: Tensor, u: Tensor, taps: Tensor, D: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return u.new_empty(u.shape), taps.new_empty(taps.shape), D.new_empty(D.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1], *inputs)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad_y: Tensor | None, _: None) -> tuple[Any, ...]:
+    responses, *given = ctx.saved_tensors
+    if grad_y is None:
+        return (None,) * len(given)
+    if again():
+        return tuple(gradients(plain, given, (grad_y,)))
+    found: tuple[Any, ...] = _fourier_backward(grad_y, responses, *given)
+    return found
+
+
+def plain(u: Tensor, taps: Tensor, D: Tensor) -> Tensor:
+    """The same in plain torch."""
+    x, kernels = u.transpose(1, 2), taps.transpose(2, 3).flatten(1, 2)[:, : u.shape[2]]
+    both = len(kernels) == 2
+    y = convolution.bidirectional(x, kernels) if both else convolution.causal(x, kernels[0])
+    return y.transpose(1, 2) + D * u
+
+
+_fourier = Operator("fourier", _run, _fake, _keep, _differentiate)
+_fourier_backward = Operator("fourier_backward", _run_backward, _fake_backward)
+
+
+def _share(
+    name: str, tasks: int, points: int, options: tuple[int, ...], arrays: tuple[Tensor, ...],
+    room: list[Tensor] | None = None,
+) -> None:  # fmt: skip
+    run = getattr(compiled_module(f"{__package__}.fourier_code"), f"fourier_{name}")
+    share(run, tasks, BUTTERFLY * LANES * points, options, arrays, room or [])
+
+
+def _rows(u: Tensor) -> Tensor:
+    """(B, L, H) -> (B L, H), the same memory."""
+    return u.view(-1, u.shape[-1])
