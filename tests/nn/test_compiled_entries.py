@@ -21,6 +21,7 @@ import random, sys, torch
 from torch import nn
 from s4d_torch import S4D, ModelState, SequenceModel
 import s4d_torch.ssm.engine
+from s4d_torch.ssm.compiled.convolution import fourier
 from s4d_torch.ssm.compiled.runtime import LANES
 
 random.seed(SEED)
@@ -95,6 +96,9 @@ def operators():
     grad_y = tensor((b, length, h), f)
     attempt(lambda: ops.direct(u, taps, ahead))
     attempt(lambda: ops.direct_backward(grad_y, u, taps, ahead))
+    kernels, circle = taps[None], tensor((G, 4 * W * fourier.circle(length) // 2), f, 0.9)
+    attempt(lambda: ops.fourier(u, kernels, D))
+    attempt(lambda: ops.fourier_backward(grad_y, circle, u, kernels, D))
     both = [*options, ahead]
     attempt(lambda: ops.direct_stored(both, 1.0, u, C, *A, B, dt, D))
     attempt(lambda: ops.direct_stored_backward(grad_y, taps, both, 1.0, u, C, *A, B, dt, D))

@@ -13,7 +13,7 @@ from s4d_torch import METHODS, SSM, Method
 from s4d_torch.nn.method import legal_methods
 from s4d_torch.ssm import engine
 from s4d_torch.ssm.compiled import runtime
-from s4d_torch.ssm.compiled.convolution import direct
+from s4d_torch.ssm.compiled.convolution import direct, fourier
 from s4d_torch.ssm.compiled.tables import ScanTables
 from s4d_torch.ssm.constraint import CONSTRAINTS
 from s4d_torch.ssm.discretization import DISCRETIZATIONS
@@ -165,6 +165,45 @@ def test_float32_keeps_its_bar_term_by_term(bidirectional: bool) -> None:
     agree(results[0][2:], results[1][2:], 1e-4)
 
 
+@needs_numba
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("loud", [1e8, float("nan"), float("inf")])
+def test_no_sequence_or_channel_hears_another(loud: float, bidirectional: bool) -> None:
+    """By transforms too: bit by bit what it is alone, and so is its gradient."""
+    ssm = SSM(20, 8, engine="fft", bidirectional=bidirectional, generator=seeded())
+    quiet = draw(3, 70, 20, dtype=torch.float32)
+    u = quiet.clone()
+    u[1], u[:, 40, 5] = loud, loud
+    results = []
+    for given in (quiet, u):
+        x = given.requires_grad_()
+        y, _ = ssm(x, return_state=False)
+        results.append((y, *torch.autograd.grad(y.square().nansum(), x)))
+    others = [c for c in range(20) if c != 5]
+    for alone, beside in zip(*results, strict=True):
+        assert torch.equal(alone[::2][..., others], beside[::2][..., others])
+
+
+@needs_numba
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 100, 128, 129, 1024, 1025, 4100])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_transforms_convolve_at_every_length(directions: int, length: int) -> None:
+    """Every number of steps, wide and narrow; values, and gradients of signal, kernels and D."""
+    for dtype, bar in ((torch.float32, 1e-6), (torch.float64, 1e-14)):
+        u, D = draw(3, length, 21, dtype=dtype), draw(21, dtype=dtype, seed=2)
+        taps = direct.as_taps(draw(directions, 21, length, dtype=dtype, seed=3))
+        results = []
+        for run, inputs in (
+            (fourier.convolve, (u, taps, D)),
+            (fourier.plain, (u.double(), taps.double(), D.double())),
+        ):
+            given = [x.clone().requires_grad_() for x in inputs]
+            y = run(*given)
+            grads = torch.autograd.grad(y, given, draw(*y.shape, dtype=y.dtype, seed=4))
+            results.append([x.detach().double() for x in (y, *grads)])
+        agree(*results, bar)
+
+
 def space(structure: str = "diagonal") -> StateSpace:
     kernel = "vandermonde" if structure == "diagonal" else "cauchy"
     return SSM(2, 4, structure=structure, kernel=kernel)._state_space(1.0)
@@ -192,6 +231,10 @@ def test_auto_takes_the_fastest() -> None:
     with torch.no_grad():
         assert auto(8, short) == "direct"
     assert auto(8, short + 1) == "scan"
+    many = SSM(2, 64)._state_space(1.0)  # modes enough for a transform to be less work
+    for batch, length, best in ((8, 225, "fft"), (8, 224, "direct"), (1, 1024, "scan")):
+        assert engine.choose("auto", many, torch.zeros(batch, length, 2), carried=False) == best
+    assert engine.choose("auto", many, torch.zeros(8, 2**17, 2), carried=False) == "scan"
     assert engine.choose("direct", space(), torch.zeros(1, direct.LONGEST + 1, 2)) == "fft"
 
 
@@ -276,6 +319,7 @@ def test_operators_are_ordinary_operators() -> None:
         "scan_tables": ([0, 0, 1], 1.0, *A, ssm.raw_B, C, *others),
         "kernel": ([0, 0, 1], 1.0, 9, C[None], *A, ssm.raw_B, *others),
         "direct": (u, taps, 0),
+        "fourier": (u, taps[None], ssm.D),
         "direct_stored": ([0, 0, 1, 0], 1.0, u, C, *A, ssm.raw_B, *others),
         "irregular_scan": irregular_call(u.flatten(0, 1), spans),
     }
@@ -294,7 +338,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         results = []
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            results.append(everything(ssm, 300))
+            results.append(everything(ssm, 300) + everything(with_engine(ssm, "fft"), 300))
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:

@@ -69,7 +69,7 @@ def _transforms_pay(space: StateSpace, u: Tensor) -> bool:
     batch, length = u.shape[:2]
     if not _compiles_transforms(u):
         return False
-    steps, size = space.directions * length * space.modes, fourier.transform_size(length)
+    steps, size = space.directions * length * space.modes, fourier.circle(length)
     kernel = KERNEL_STEP if space.compiled_kernel else PLAIN_KERNEL_STEP
     each = BUTTERFLY * size * math.log2(size) * (1 + size / CACHED)
     return steps * batch > kernel * steps + each * batch

@@ -1,7 +1,7 @@
 """The compiled convolution of ``fourier_code`` as an operator of torch."""
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,11 +9,11 @@ from torch import Tensor
 from s4d_torch.ssm import convolution
 from s4d_torch.ssm.autodiff import again, gradients
 from s4d_torch.ssm.compiled.operator import Operator
-from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, share
+from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, in_large_pages, share
 
 LONGEST = 2**16  # samples; beyond, kernels and signals are far larger than any cache
 CHUNKS = 4  # parts of a batch whose gradients are added up apart, for as many threads
-BUTTERFLY = 8  # steps of a mode that take about as long as a point of a transform does
+POINT_STEPS = 16  # steps of a mode that take about as long as a point of a transform does
 
 
 def convolve(u: Tensor, taps: Tensor, D: Tensor) -> Tensor:
@@ -25,21 +25,40 @@ def convolve(u: Tensor, taps: Tensor, D: Tensor) -> Tensor:
     return y
 
 
-def transform_size(length: int) -> int:
+def circle(length: int) -> int:
     """The power of two around which a convolution of so many samples does not meet itself."""
-    return max(8, 1 << (2 * length - 1).bit_length())
+    return max(16, 1 << (2 * length - 1).bit_length())
+
+
+class Transform(NamedTuple):
+    """What compiled code knows of a transform; see ``fourier_code`` and ``transform_code``."""
+
+    turns: Tensor
+    mirror: Tensor
+    phases: Tensor
 
 
 @cache
-def turns(size: int, dtype: torch.dtype) -> Tensor:
-    """``exp(-2 pi i p r / s)``, p < s / 4, r = 1, 2, 3, for s = size, size / 4, ... > 4; flat."""
-    tables = []
+def transform(points: int, dtype: torch.dtype) -> Transform:
+    """Of so many points: made in double precision, and kept."""
+    turns, size = [], points
     while size > 4:
         angles = torch.arange(size // 4, dtype=torch.float64)[:, None] * torch.tensor([1, 2, 3])
-        turned = torch.polar(torch.ones_like(angles), angles * (-2 * torch.pi / size))
-        tables.append(torch.view_as_real(turned).flatten())
+        turns.append(_on_circle(angles / size).flatten())
         size //= 4
-    return torch.cat(tables).to(dtype)
+    order = torch.arange(size)  # of frequencies, digit by digit from behind
+    while size < points:
+        size *= 4
+        order = (torch.arange(4)[:, None] + 4 * order).flatten()
+    places = torch.argsort(order)
+    mirror, phases = places[-order % points], _on_circle(order.double() / points)
+    return Transform(torch.cat(turns).to(dtype), mirror, phases.to(dtype))
+
+
+def _on_circle(part: Tensor) -> Tensor:
+    """``exp(-2 pi i part)``, with a last axis of two."""
+    angles = -2 * torch.pi * part
+    return torch.stack([angles.cos(), angles.sin()], dim=-1)
 
 
 def _as_read(u: Tensor, taps: Tensor, D: Tensor, **more: Tensor) -> list[Tensor]:
@@ -58,20 +77,21 @@ def _run(u: Tensor, taps: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
     """y, and the transforms of the kernels for the backward pass."""
     u, taps, D = _as_read(u, taps, D)
     batch, length, _ = u.shape
-    groups, size = taps.shape[1], transform_size(length)
-    y, responses = torch.empty_like(u), u.new_empty(groups, 2 * LANES * size)
+    groups, points = taps.shape[1], circle(length) // 2
+    y, responses = in_large_pages(torch.empty_like(u)), u.new_empty(groups, 4 * LANES * points)
     if y.numel():
-        table = turns(size, u.dtype)
-        _share("responses", groups, size, (size,), (table, taps, D, responses))
-        room, pairs = responses.new_empty(2 * LANES * size), (batch + 1) // 2
-        arrays = (table, _rows(u), responses, _rows(y))
-        _share("forward", groups * pairs, 2 * size, (length, size), arrays, [room])
+        turns, mirror, phases = transform(points, u.dtype)
+        room = [u.new_empty(2 * LANES * points)]
+        of_kernels = (turns, mirror, phases, taps, D, responses)
+        _share("responses", groups, points, (points,), of_kernels, room)
+        arrays = (turns, mirror, _rows(u), responses, _rows(y))
+        _share("forward", groups * batch, 2 * points, (length, points), arrays, room)
     return y, responses
 
 
 def _fake(u: Tensor, taps: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
-    size = 2 * LANES * transform_size(u.shape[1])
-    return u.new_empty(u.shape), u.new_empty(taps.shape[1], size)
+    points = circle(u.shape[1]) // 2
+    return u.new_empty(u.shape), u.new_empty(taps.shape[1], 4 * LANES * points)
 
 
 def _run_backward(
@@ -79,19 +99,19 @@ def _run_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     u, taps, D, grad_y = _as_read(u, taps, D, grad_y=grad_y)
     batch, length, channels = u.shape
-    groups, size = taps.shape[1], transform_size(length)
-    (responses,) = as_read(u.dtype, responses=(responses, (groups, 2 * LANES * size)))
-    grad_u, grad_taps = torch.empty_like(u), torch.zeros_like(taps)
+    groups, points = taps.shape[1], circle(length) // 2
+    (responses,) = as_read(u.dtype, responses=(responses, (groups, 4 * LANES * points)))
+    grad_u, grad_taps = in_large_pages(torch.empty_like(u)), torch.zeros_like(taps)
     if u.numel():
-        pairs = (batch + 1) // 2
-        chunk = -(-pairs // CHUNKS)
-        totals = u.new_empty(-(-pairs // chunk), groups, 2 * LANES * size)
-        room = [responses.new_empty(2 * LANES * size) for _ in range(2)]
-        table = turns(size, u.dtype)
-        arrays = (table, _rows(u), responses, _rows(grad_y), _rows(grad_u), totals)
-        tasks, options = groups * len(totals), (length, size, chunk)
-        _share("backward", tasks, 3 * chunk * size, options, arrays, room)
-        _share("taps", groups, len(totals) * size, (size,), (table, totals, grad_taps))
+        chunk = -(-batch // CHUNKS)
+        totals = u.new_empty(-(-batch // chunk), groups, 4 * LANES * points)
+        room = [u.new_empty(2 * LANES * points) for _ in range(2)]
+        turns, mirror, phases = transform(points, u.dtype)
+        arrays = (turns, mirror, _rows(u), responses, _rows(grad_y), _rows(grad_u), totals)
+        tasks, options = groups * len(totals), (length, points, chunk)
+        _share("backward", tasks, 3 * chunk * points, options, arrays, room)
+        of_kernels = (turns, mirror, phases, totals, grad_taps)
+        _share("taps", groups, len(totals) * points, (points,), of_kernels, room[:1])
     return grad_u, grad_taps, grad_taps[0, :, 0].flatten()[:channels].clone()
 
 
@@ -130,10 +150,10 @@ _fourier_backward = Operator("fourier_backward", _run_backward, _fake_backward)
 
 def _share(
     name: str, tasks: int, points: int, options: tuple[int, ...], arrays: tuple[Tensor, ...],
-    room: list[Tensor] | None = None,
+    room: list[Tensor],
 ) -> None:  # fmt: skip
     run = getattr(compiled_module(f"{__package__}.fourier_code"), f"fourier_{name}")
-    share(run, tasks, BUTTERFLY * LANES * points, options, arrays, room or [])
+    share(run, tasks, POINT_STEPS * LANES * points, options, arrays, room)
 
 
 def _rows(u: Tensor) -> Tensor:
