@@ -32,6 +32,7 @@ TRAINED = tuple(f"{name}, trained" for name in VARIANTS)
 LAWS = ("S4D-Inv", "S4D-Lin")
 SCALED = tuple(f"{law}{end}" for law in LAWS for end in ("", ", Im x 0.01", ", Im x 100"))
 RANDOM_REAL = tuple(f"{law}, random Re" for law in LAWS)
+ON_SPO2 = ("S4D-Inv", "S4D-Inv2", "S4D-Quad", "S4D-Lin", "S4D-Rand", "tied", "untied")
 WITH_B = tuple(RECIPES["trainable-b"].rows)
 
 
@@ -62,6 +63,7 @@ ON_PATHX = (*RECIPES["pathx-ablation"].rows, "S4D-Inv", "S4D-Lin")
 STEPS = (
     Step(ABLATIONS, ("bidmc-spo2",)),
     Step(("trainable",), ("scifar", "bidmc-hr"), TRAINED),
+    Step(("initialization", "tying"), ("bidmc-spo2",), ON_SPO2, seeds=(0, 1, 2, 3)),
     Step(("longer",), ("bidmc-spo2", "bidmc-hr")),
     Step(("pathx-ablation", "lra"), ("pathx",), ON_PATHX),
     Step(("lra", "listops-choices"), ("listops",), (*VARIANTS, "post-norm", "pre-norm", "smaller")),
