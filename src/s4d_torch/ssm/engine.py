@@ -22,10 +22,11 @@ ENGINES = ("auto", "fft", "direct", "chunk", "scan")
 SHORT = 12  # samples for each mode of a channel; of up to so many, products term by term are fewer
 SHORT_FOR_ALL = 224  # samples, over all kernels; beyond, an FFT takes less time than term by term
 SHORT_DENSE = 64  # the same for systems that have no scan, nor a block in one operation
-# In steps of a mode through the scan, forward and backward: what takes about as long.
-KERNEL_STEP, PLAIN_KERNEL_STEP = 2.5, 12.0  # of a mode of a kernel, in compiled code or in torch
-BUTTERFLY = 0.5  # one of the n log2(n) of a transform
-CACHED = 2**15  # points of a transform that take twice as long, for their way to memory
+# What one thread of a CPU takes, forward and backward, in nanoseconds.
+SCAN_CALL, SCAN_MODE, SCAN_STEP = 3e5, 250.0, 0.46  # of a mode: its tables, and each sample
+FFT_CALL, BUTTERFLY = 3e5, 0.25  # one of the n log2(n) of a transform
+KERNEL_STEP, PLAIN_KERNEL_STEP = 0.67, 6.0  # a mode and sample of a kernel, compiled or in torch
+CACHED = 2**16  # points of a transform that take twice as long, for their way to memory
 
 
 def choose(engine: str, space: StateSpace, u: Tensor, *, carried: bool = True) -> str:
@@ -66,13 +67,15 @@ def _is_short(space: StateSpace, length: int) -> bool:
 
 def _transforms_pay(space: StateSpace, u: Tensor) -> bool:
     """Whether kernels and transforms take less time than all modes through the scan."""
-    batch, length = u.shape[:2]
     if not _compiles_transforms(u):
         return False
-    steps, size = space.directions * length * space.modes, fourier.circle(length)
-    kernel = KERNEL_STEP if space.compiled_kernel else PLAIN_KERNEL_STEP
-    each = BUTTERFLY * size * math.log2(size) * (1 + size / CACHED)
-    return steps * batch > kernel * steps + each * batch
+    (batch, length, channels), size = u.shape, fourier.circle(u.shape[1])
+    modes = space.directions * space.modes
+    through_scan = modes * (SCAN_MODE + SCAN_STEP * batch * length)
+    kernel = modes * length * (KERNEL_STEP if space.compiled_kernel else PLAIN_KERNEL_STEP)
+    transforms = batch * BUTTERFLY * size * math.log2(size) * (1 + size / CACHED)
+    scan_calls = space.directions * SCAN_CALL
+    return scan_calls + channels * through_scan > FFT_CALL + channels * (kernel + transforms)
 
 
 def run(

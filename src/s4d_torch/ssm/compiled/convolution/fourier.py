@@ -12,7 +12,7 @@ from s4d_torch.ssm.compiled.operator import Operator
 from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, in_large_pages, share
 
 LONGEST = 2**16  # samples; beyond, kernels and signals are far larger than any cache
-CHUNKS = 4  # parts of a batch whose gradients are added up apart, for as many threads
+TASKS = 8  # at least, for as many threads: groups, and parts of a batch with sums of their own
 POINT_STEPS = 16  # steps of a mode that take about as long as a point of a transform does
 
 
@@ -103,7 +103,7 @@ def _run_backward(
     (responses,) = as_read(u.dtype, responses=(responses, (groups, 4 * LANES * points)))
     grad_u, grad_taps = in_large_pages(torch.empty_like(u)), torch.zeros_like(taps)
     if u.numel():
-        chunk = -(-batch // CHUNKS)
+        chunk = -(-batch // -(-TASKS // groups))
         totals = u.new_empty(-(-batch // chunk), groups, 4 * LANES * points)
         room = [u.new_empty(2 * LANES * points) for _ in range(2)]
         turns, mirror, phases = transform(points, u.dtype)
