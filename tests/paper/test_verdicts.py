@@ -635,6 +635,8 @@ def test_the_best_rows_meet_column_by_column() -> None:
     assert verdict(70, 70) == "holds"
     assert verdict(70, 80) == "not decided"
     assert verdict(70, 90) == "fails"
+    groups[1] = ("S4-LegS", "S4-FouT")  # of which nothing is known
+    assert verdict(70, 70) == "not decided"
 
 
 # -- findings with rules of their own --------------------------------------------------------------

@@ -10,6 +10,7 @@ measured with the training loop on a CPU, and are rather too large than too smal
 """
 
 import json
+import math
 import os
 import time
 import warnings
@@ -44,7 +45,8 @@ FEW = 1_000  # of anything else: no table of the paper needs it
 WORDS = 35  # of Speech Commands
 SHORT_LISTOPS = (8_000, 42)  # sequences and mean length of the NYU files
 LEARNED_FROM = 0.8  # of the pictures that are drawn
-MIXING, ATTENTION, DENSE = 0.4, 0.75, 2.0  # mode steps: a weight, a pair of samples; times for S4
+# Mode steps: of a weight, of a pair of samples, and of log2(n) of a sample that is transformed.
+MIXING, ATTENTION, TRANSFORM = 0.4, 0.75, 1.0
 
 
 def mode_steps(config: Config) -> float:
@@ -55,9 +57,10 @@ def mode_steps(config: Config) -> float:
     if model.architecture == "transformer":
         per_sample += ATTENTION * length * model.d_model
     elif model.architecture == "ssm":
-        both = 2 if method.bidirectional else 1
-        dense = DENSE if method.structure == "dplr" else 1.0
-        per_sample += dense * both * model.d_model * model.d_state / 2
+        transformed = TRANSFORM * math.log2(2 * length)
+        scanned = (2 if method.bidirectional else 1) * model.d_state / 2
+        dense = method.structure == "dplr"  # which has no scan
+        per_sample += model.d_model * (transformed if dense else min(scanned, transformed))
     else:  # convolutions and recurrent layers: several weights for each of ours
         per_sample *= 8
     return sequences * config.training.known_epochs * length * model.n_layers * per_sample

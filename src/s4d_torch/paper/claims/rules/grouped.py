@@ -76,10 +76,7 @@ class BestWins:
     def __call__(self, evidence: Evidence) -> Verdict:
         ours, theirs = evidence.rows
         columns = evidence.columns(self.datasets)
-        found: list[Gain] = []
-        for column in columns:
-            best = [_best(evidence, rows, column) for rows in (ours, theirs)]
-            found += evidence.gains([best], [column])
+        found = _best_against_best(evidence, columns)
         if len(found) < self.several:
             return NOTHING
         # each is the best of several rows: as many comparisons are made in silence
@@ -96,13 +93,20 @@ class BestCompetitive(Competitive):
     """In each column the best of the first group of rows is not behind the best of the second."""
 
     def __call__(self, evidence: Evidence) -> Verdict:
-        ours, theirs = evidence.rows
-        columns, found = evidence.columns(self.datasets), []
-        for column in columns:
-            if all(evidence.cell(row, column.name) for row in theirs):  # or their best is not known
-                best = [_best(evidence, rows, column) for rows in (ours, theirs)]
-                found += evidence.gains([best], [column])
-        return self.decide(found, columns, [])
+        columns = evidence.columns(self.datasets)
+        return self.decide(_best_against_best(evidence, columns), columns, [])
+
+
+def _best_against_best(evidence: Evidence, columns: Sequence[Column]) -> list[Gain]:
+    """How much better the best of the first group is, column by column, where that of the second
+    is known: all of its rows have results.
+    """
+    found: list[Gain] = []
+    for column in columns:
+        if all(evidence.cell(row, column.name) for row in evidence.rows[1]):
+            best = [_best(evidence, rows, column) for rows in evidence.rows]
+            found += evidence.gains([best], [column])
+    return found
 
 
 def _best(evidence: Evidence, rows: Sequence[str], column: Column) -> str:
