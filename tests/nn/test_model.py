@@ -341,7 +341,7 @@ def test_a_model_without_a_state_to_return() -> None:
     made, u = model(), draw(2, LENGTH, 3)
     y, state = made(u, return_state=False)
     assert state is None
-    close(y, made(u)[0], 0)
+    close(y, made(u)[0])
     assert model(bidirectional=True)(u)[1] is None
 
 

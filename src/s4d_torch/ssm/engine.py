@@ -25,7 +25,8 @@ SHORT_DENSE = 64  # the same for systems that have no scan, nor a block in one o
 # What one thread of a CPU takes, forward and backward, in nanoseconds.
 SCAN_CALL, SCAN_MODE, SCAN_STEP = 3e5, 250.0, 0.46  # of a mode: its tables, and each sample
 FFT_CALL, BUTTERFLY = 3e5, 0.25  # one of the n log2(n) of a transform
-KERNEL_STEP, PLAIN_KERNEL_STEP = 0.67, 6.0  # a mode and sample of a kernel, compiled or in torch
+KERNEL_STEP = 0.67  # a mode and sample of a kernel
+PLAIN_KERNEL = 1.5e6, 1.3  # the same in torch's own operations: a call, and a step
 CACHED = 2**16  # points of a transform that take twice as long, for their way to memory
 
 
@@ -71,11 +72,11 @@ def _transforms_pay(space: StateSpace, u: Tensor) -> bool:
         return False
     (batch, length, channels), size = u.shape, fourier.circle(u.shape[1])
     modes = space.directions * space.modes
-    through_scan = modes * (SCAN_MODE + SCAN_STEP * batch * length)
-    kernel = modes * length * (KERNEL_STEP if space.compiled_kernel else PLAIN_KERNEL_STEP)
+    scans = space.directions * SCAN_CALL
+    scans += channels * modes * (SCAN_MODE + SCAN_STEP * batch * length)
+    call, step = (0.0, KERNEL_STEP) if space.compiled_kernel else PLAIN_KERNEL
     transforms = batch * BUTTERFLY * size * math.log2(size) * (1 + size / CACHED)
-    scan_calls = space.directions * SCAN_CALL
-    return scan_calls + channels * through_scan > FFT_CALL + channels * (kernel + transforms)
+    return scans > FFT_CALL + call + channels * (modes * length * step + transforms)
 
 
 def run(
