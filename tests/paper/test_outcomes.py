@@ -1,10 +1,12 @@
 """What a result says beside its scores: what a model has to beat on the same cases."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from s4d_torch.data.dataset import Array, Dataset, Sequences, Signature, Split
-from s4d_torch.paper.experiments.outcomes import best_constant, best_linear
+from s4d_torch.paper.experiments.outcomes import best_constant, best_linear, group_numbers
 
 LENGTH, NOISE = 6, 0.3
 
@@ -45,3 +47,16 @@ def test_where_no_linear_map_can_be_fitted_there_is_none() -> None:
     signals: list[Array] = [np.ones((n, 2), np.float32) for n in (3, 5, 4)]
     ragged = Split.whole(Sequences.of(signals), np.arange(3.0))
     assert best_linear(Dataset.of([ragged] * 3, Signature("regression", 2, 1, 5))) == {}
+
+
+def test_groups_have_one_number_in_all_splits() -> None:
+    data = windows("linear")
+    assert set(group_numbers(data).values()) == {None}
+    names = {"train": ["anna", "ben"], "validation": ["cleo", "ben"], "test": ["ben", "dora"]}
+    parts = [
+        replace(split, groups=np.array(names[name] * 300)) for name, split in data.splits.items()
+    ]
+    found = group_numbers(Dataset.of(parts, data.signature))
+    taken = data.splits["validation"].index % 2
+    np.testing.assert_array_equal(found["validation"], np.array([2, 1])[taken])
+    np.testing.assert_array_equal(found["test"], np.array([1, 3])[data.splits["test"].index % 2])

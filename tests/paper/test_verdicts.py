@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +29,14 @@ from s4d_torch.paper.claims.rules import (
 )
 from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.outcomes import Outcomes
-from s4d_torch.paper.recipes import RECIPES, Column
+from s4d_torch.paper.recipes import RECIPES
 from s4d_torch.paper.results import Cell, Results
 from s4d_torch.paper.scores import (
     Score,
     Spread,
     TableScores,
     paired_error,
+    sampling_error,
     score_of,
     score_of_count,
 )
@@ -266,17 +266,17 @@ def test_the_influence_of_a_case_on_an_rmse_is_its_derivative() -> None:
     assert whole.level - without == pytest.approx(whole.influence[0] / 500, rel=0.01)
 
 
+def score_by_cases(splits: dict[str, Outcomes]) -> Score:
+    """Of a run with these outcomes, in a column that shows an accuracy on validation."""
+    summary = {"metric": "accuracy", "validation": 0.5, "test": {"accuracy": 0.6}}
+    run = Result("", {"training": {"seed": 0}, "model": {"architecture": "ssm"}}, summary)
+    run = replace(run, cases={name: x.to_json() for name, x in splits.items()})
+    return Cell(RECIPES["trainable"].columns[0], (run,), None).scores[0]
+
+
 def test_validation_and_test_cases_count_together() -> None:
-    """For accuracies of independent cases; the windows of one patient are in both."""
     splits = {"validation": right(500, 0.5), "test": right(1000, 0.6, seed=1)}
-    recipe = RECIPES["trainable"]
-
-    def score(column: Column, **more: dict[str, Any]) -> Score:
-        summary = {"metric": "accuracy", "validation": 0.5, "test": {"accuracy": 0.6}}
-        run = Result("", {"training": {"seed": 0}, "model": {"architecture": "ssm"}}, summary)
-        return Cell(column, (replace(run, **more),), None).scores[0]
-
-    together = score(recipe.columns[0], cases={name: x.to_json() for name, x in splits.items()})
+    together = score_by_cases(splits)
     assert together.influence is not None
     assert len(together.influence) == 1500
     right_ones = sum(int(x.values.sum()) for x in splits.values())
@@ -284,15 +284,36 @@ def test_validation_and_test_cases_count_together() -> None:
     assert together.value == together.level
 
 
+def test_speakers_are_known_by_the_same_number_in_both_splits() -> None:
+    """A speaker in both is one; numbers of earlier releases meant others in each split."""
+    speakers = {"validation": np.repeat([0, 3], 50), "test": np.repeat([3, 7], 50)}
+    known = {name: right(100, 0.5, seed=len(name)) for name in speakers}
+    splits = {name: replace(x, groups=speakers[name]) for name, x in known.items()}
+    together = score_by_cases(splits)
+    assert together.groups is not None
+    np.testing.assert_array_equal(together.groups, np.repeat([0, 3, 3, 7], 50))
+    assert together.influence is not None
+    sums = [together.influence[together.groups == n].sum() for n in (0, 3, 7)]
+    spread = sampling_error(together.influence, together.groups)
+    assert spread.deviation == pytest.approx(np.sqrt(np.square(sums).sum() * 3 / 2) / 200)
+    assert spread.freedom <= 2
+    earlier = {name: replace(x, joint=False) for name, x in splits.items()}
+    apart = score_by_cases(earlier)
+    assert apart.influence is not None
+    assert len(apart.influence) == 100
+
+
 def test_outcomes_survive_a_file() -> None:
     for outcomes in (
         right(13, 0.5),
         Outcomes(np.linspace(-3, 3, 7), np.arange(7) // 2),
+        Outcomes(np.linspace(-3, 3, 7), np.arange(7) // 2, joint=False),
     ):
         read = Outcomes.from_json(json.loads(json.dumps(outcomes.to_json())))
         assert read.values.dtype == outcomes.values.dtype
         np.testing.assert_allclose(read.values, outcomes.values, atol=2e-3)
         assert (read.groups is None) == (outcomes.groups is None)
+        assert read.joint == outcomes.joint
     damaged = {**right(13, 0.5).to_json(), "count": 99}
     with pytest.raises(ValueError, match="outcomes of 99 cases expected"):
         Outcomes.from_json(damaged)

@@ -80,7 +80,7 @@ class Cell:
         split = SPLITS.get(self.column.value, "test")
         if self.column.value == split and split in run.cases:
             outcomes = run.outcomes(split)
-            if split == "validation" and self.is_accuracy and outcomes.groups is None:
+            if split == "validation" and self.is_accuracy and outcomes.joint:
                 outcomes += run.outcomes("test")  # as good to compare by, and twice as many or more
                 value = 100 * float(outcomes.values.mean())
             score = score_of(value, accuracy=self.is_accuracy, outcomes=outcomes)

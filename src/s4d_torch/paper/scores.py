@@ -101,7 +101,7 @@ def sampling_error(influence: Array, groups: Array | None) -> Spread:
     """
     sums = influence - influence.mean()
     if groups is not None:
-        sums = np.bincount(groups, sums)
+        sums = np.bincount(np.unique(groups, return_inverse=True)[1], sums)
     many, squares = max(len(sums), 2), sums**2
     total = float(squares.sum())
     if total == 0:

@@ -20,17 +20,22 @@ class Outcomes:
     """For each case, in the order of its split: bool, right or wrong, or float, the error.
 
     ``groups`` number what the cases come from (a patient, a speaker), where that is known: cases of
-    one group are right or wrong together.
+    one group are right or wrong together. Numbers mean the same in all splits, but for results of
+    earlier releases, which are not ``joint``.
     """
 
     values: Array
     groups: Array | None = None
+    joint: bool = True
 
     def __add__(self, other: "Outcomes") -> "Outcomes":
-        """Those of both, where no groups are known: numbers of another split mean other groups."""
-        assert self.groups is None
-        assert other.groups is None
-        return Outcomes(np.concatenate([self.values, other.values]))
+        """Those of both splits."""
+        assert self.joint
+        assert other.joint
+        groups = None
+        if self.groups is not None and other.groups is not None:
+            groups = np.concatenate([self.groups, other.groups])
+        return Outcomes(np.concatenate([self.values, other.values]), groups)
 
     def to_json(self) -> dict[str, Any]:
         right = self.values.dtype == np.bool_
@@ -41,7 +46,7 @@ class Outcomes:
             "values": _text(content),
         }
         if self.groups is not None:
-            described["groups"] = _text(self.groups.astype("<u2"))
+            described[_GROUPS[self.joint]] = _text(self.groups.astype("<u2"))
         return described
 
     @staticmethod
@@ -51,24 +56,39 @@ class Outcomes:
             values = np.unpackbits(np.frombuffer(content, np.uint8))[:count].astype(bool)
         else:
             values = np.frombuffer(content, "<f2").astype(np.float64)
-        groups = None
-        if "groups" in described:
-            groups = np.frombuffer(b64decode(described["groups"], validate=True), "<u2")
+        groups, joint = None, _GROUPS[False] not in described
+        if (name := _GROUPS[joint]) in described:
+            groups = np.frombuffer(b64decode(described[name], validate=True), "<u2")
         if len(values) != count or (groups is not None and len(groups) != count):
             raise ValueError(f"outcomes of {count} cases expected, got {len(values)}")
-        return Outcomes(values, groups)
+        return Outcomes(values, groups, joint)
+
+
+# Where a file has the groups: numbered over all splits, or in each split by itself.
+_GROUPS = {True: "owners", False: "groups"}
 
 
 def outcomes(run: Run, dataset: Dataset, split: str) -> Outcomes:
     """What the best weights of a run make of each case; errors in the unit of the targets."""
     rows, training = dataset.splits[split], run.config.training
+    groups = group_numbers(dataset)[split]
     options: Any = {"batch_size": training.batch_size, "precision": training.precision}
     outputs, targets = predict(run.model, dataset, rows, **options)
     check_outputs(outputs)
     if dataset.signature.kind == "regression":
         found, wanted = (physical(x, dataset.signature) for x in (outputs[:, 0], targets))
-        return Outcomes((found - wanted).numpy(), _groups(rows))
-    return Outcomes((outputs.argmax(-1) == targets).numpy(), _groups(rows))
+        return Outcomes((found - wanted).numpy(), groups)
+    return Outcomes((outputs.argmax(-1) == targets).numpy(), groups)
+
+
+def group_numbers(dataset: Dataset) -> dict[str, Array | None]:
+    """For each split what its cases come from, by numbers that mean the same in all of them."""
+    owners = {name: split.owners for name, split in dataset.splits.items()}
+    known = {name: each for name, each in owners.items() if each is not None}
+    if len(known) < len(owners):
+        return dict.fromkeys(owners)
+    every = np.unique(np.concatenate(list(known.values())))
+    return {name: np.searchsorted(every, each) for name, each in known.items()}
 
 
 def best_constant(dataset: Dataset, split: str) -> float:
@@ -109,10 +129,6 @@ def _flat(dataset: Dataset, split: Split) -> tuple[Tensor, Tensor]:
     batch = dataset.batch(split, np.arange(len(split)))
     targets = torch.from_numpy(split.labels().astype(np.float64))
     return batch.inputs.double().flatten(1), targets
-
-
-def _groups(split: Split) -> Array | None:
-    return None if split.owners is None else np.unique(split.owners, return_inverse=True)[1]
 
 
 def _text(array: Array) -> str:
