@@ -62,6 +62,9 @@ def test_it_begins_with_what_was_run(page: str) -> None:
     assert "12 runs at scale 'tiny', 12 hours of training by one process, at 0123456." in page
     assert "[the whole report](paper/report.md)" in page
     assert "Findings that need training: 0 confirmed, 1 contradicted, 1 not so at this" in page
+    named = "Contradicted: linear-law. Not so at this scale: diagonal-is-competitive. ±"
+    assert named in page.partition("\n| ")[0]  # before the first table
+    assert page.index("## Open") < page.index("Rows are compared seed by seed")
     [line] = [line for line in page.splitlines() if line.startswith("| sCIFAR | 2 x 32")]
     assert [cell.strip() for cell in line.strip("|").split("|")] == [
         "sCIFAR",

@@ -55,6 +55,7 @@ def make_reproduction(results: Results, report: str = "report.md") -> Page:
     page.add(*_decided("Contradicted", by_verdict["fails"]))
     page.add(*_limited(by_verdict["limited"]))
     page.add(*_open(by_verdict["not decided"]))
+    page.add(Heading("How rows are compared"), Paragraph(JUDGEMENT))
     page.add(*_without_training(report))
     return page
 
@@ -62,7 +63,7 @@ def make_reproduction(results: Results, report: str = "report.md") -> Page:
 def _beginning(
     results: Results, report: str, by_verdict: Mapping[str, Judged]
 ) -> Iterator[PageBlock]:
-    """What was run, what it learned, and how rows are compared."""
+    """What was run, what is decided by it, and what it learned."""
     done = [run for run in results.in_tables() if run.error is None]
     if not done:
         yield Paragraph(f"Nothing was run at scale '{results.scale}' yet.")
@@ -83,12 +84,22 @@ def _beginning(
         f"Findings that need training: {counts['holds']} confirmed, {counts['fails']} "
         f"contradicted, {counts['limited']} not so at this scale, "
         f"{counts['not decided'] - not_run} compared and still open, {not_run} not run yet, of "
-        f"{len(FINDINGS)}."
+        f"{len(FINDINGS)}. {_names(by_verdict)} ± is half of a 95 % interval everywhere below; how "
+        "rows are compared is said at the end."
     )
     header = ["task", "model", "changed besides", "scores on", "best row", "in the paper"]
     header += ["one answer to all", "linear regression"]
     yield Table(header, list(_regime(results)), "What is learned at this scale")
-    yield Paragraph(JUDGEMENT)
+
+
+def _names(by_verdict: Mapping[str, Judged]) -> str:
+    """``Confirmed: rand-is-poor. Contradicted: other-laws.``"""
+    titles = {"Confirmed": "holds", "Contradicted": "fails", "Not so at this scale": "limited"}
+    return " ".join(
+        f"{title}: {', '.join(finding.name for finding, _ in by_verdict[name])}."
+        for title, name in titles.items()
+        if by_verdict[name]
+    )
 
 
 def _regime(results: Results) -> Iterator[list[str]]:
