@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from s4d_torch.paper.claims.comparison import Gain
 from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.outcomes import Outcomes
 from s4d_torch.paper.recipes import RECIPES
-from s4d_torch.paper.report.reproduction import make_reproduction
+from s4d_torch.paper.report.reproduction import _standing, make_reproduction
 from s4d_torch.paper.results import Results
+from s4d_torch.paper.scores import Spread
 
 CASES = 4000
 LEVELS = {  # right of CASES
@@ -83,7 +85,26 @@ def test_s4d_stands_beside_s4_with_intervals(page: str) -> None:
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[2:4] == ["2 x 32, N = 32, 3 epochs", "2"]
     assert [cell.split(" ± ")[0] for cell in cells[4:]] == ["-0.2", "+0.2", "-9.8"]
-    assert all(0 < float(cell.split(" ± ")[1]) < 2 for cell in cells[4:])
+    noise = [float(cell.split(" ± ")[1].split(",")[0]) for cell in cells[4:]]
+    assert all(0 < each < 2 for each in noise)
+    standings = [cell.partition(", ")[2] for cell in cells[4:]]
+    assert standings == ["behind but competitive", "ahead", "behind"]
+
+
+def test_a_comparison_alone_says_how_it_stands() -> None:
+    def standing(points: float, deviation: float, unit: float = 1.0) -> str:
+        spread, cases = Spread(deviation, 1000), Spread(0.0, 1000)
+        gain = Gain(("S4D-LegS", "S4-LegS"), "sCIFAR", points, spread, cases, 4, unit)
+        return _standing(gain).partition(", ")[2]
+
+    assert standing(3.0, 1.0) == "ahead"
+    assert standing(0.5, 1.0) == "competitive"
+    assert standing(-1.2, 0.5) == "behind but competitive"
+    assert standing(-3.0, 1.0) == "behind"
+    assert standing(-1.5, 1.0) == "behind"  # at its worst by more than two points
+    assert standing(-1.5, 2.0) == "open"
+    assert standing(-4.0, 5.0, unit=5.0) == "competitive"  # per cent of an RMSE
+    assert standing(1.0, 0.0) == "ahead"
 
 
 def test_each_finding_is_in_its_part_with_what_decides_it(page: str) -> None:

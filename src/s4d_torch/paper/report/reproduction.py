@@ -9,6 +9,7 @@ from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict
 from s4d_torch.paper.claims.claim import count_verdicts
 from s4d_torch.paper.claims.comparison import Evidence, Gain
 from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
+from s4d_torch.paper.claims.rules import MARGIN
 from s4d_torch.paper.experiments.cost import WORDS
 from s4d_torch.paper.recipes import RECIPES, Column, Recipe, describe_reduction, printed_number
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
@@ -169,15 +170,27 @@ def _headline(results: Results) -> list[PageBlock]:
         pairs = [(ours + ending, theirs + ending) for ours, theirs in COUNTERPARTS]
         for column in evidence.columns():
             if found := {gain.rows: gain for gain in evidence.gains(pairs, [column])}:
-                shown = (found[pair].interval if pair in found else "–" for pair in pairs)
+                shown = (_standing(found[pair]) if pair in found else "–" for pair in pairs)
                 seeds = max(gain.seeds for gain in found.values())
                 size = _size(table.cells[next(iter(found))[0]][column.name])
                 rows.append([column.name, table.recipe.where, size, str(seeds), *shown])
     if not rows:
         return []
     header = ["dataset", "as in", "model", "seeds", *(f"{a} over {b}" for a, b in COUNTERPARTS)]
-    caption = "How much better S4D is; negative where it is behind"
+    caption = (
+        "How much better S4D is: ahead or behind where 0 is outside of the interval, competitive "
+        "where all of it is better than 2 points behind, or 10 % of an RMSE"
+    )
     return [Heading("S4D against S4"), Table(header, rows, caption)]
+
+
+def _standing(gain: Gain) -> str:
+    """``-3.1 ± 2.6, behind``: how one comparison looks by itself."""
+    noise = gain.noise()
+    low, high, margin = gain.points - noise, gain.points + noise, MARGIN * gain.unit
+    words = ["ahead"] if low > 0 else ["behind"] if high < 0 else []
+    words += ["competitive"] if -margin < low <= 0 else []
+    return f"{gain.interval}, {' but '.join(words) or 'open'}"
 
 
 def _decided(title: str, judged: Judged) -> list[PageBlock]:
