@@ -126,7 +126,8 @@ SPEECH_RATES = Recipe(
     large,
     {
         **WITH_MIXTURE,
-        "ConvNet": architecture("convnet", d_model=64, n_layers=12),
+        # twice as wide in each of its stages: a quarter as wide at first, and still the largest
+        "ConvNet": architecture("convnet", narrower=4, d_model=64, n_layers=12),
         "ResNet-18": architecture("resnet", d_model=64, n_layers=8),
     },
     [Column("16000 Hz", "sc35"), Column("8000 Hz", "sc35", "half-rate")],

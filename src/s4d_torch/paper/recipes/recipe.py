@@ -157,13 +157,16 @@ def method(base: str = "s4d", **choices: Any) -> Change:
     return change
 
 
-def architecture(name: str, **published: Any) -> Change:
-    """Another network, of its ``published`` sizes if the setting has the paper's, else as small."""
+def architecture(name: str, *, narrower: int = 1, **published: Any) -> Change:
+    """Another network, of its ``published`` sizes if the setting has the paper's.
+
+    Else as deep as ours, and as wide, or so many times ``narrower``.
+    """
 
     def change(config: Config) -> Config:
         paper = TASKS[config.task].paper
         full = paper is not None and config.model.d_model == paper.d_model
-        sizes = published if full else {}
+        sizes = published if full else {"d_model": config.model.d_model // narrower}
         return replace(config, model=replace(config.model, architecture=name, **sizes))
 
     return change
