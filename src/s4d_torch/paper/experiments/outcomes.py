@@ -12,6 +12,8 @@ from s4d_torch.data.dataset import Array, Dataset, Split
 from s4d_torch.training.evaluation import check_outputs, physical, predict
 from s4d_torch.training.run import Run
 
+# Where a file has the groups: numbered over all splits, or in each split by itself.
+_GROUPS = {True: "owners", False: "groups"}
 PENALTIES = tuple(10.0**k for k in range(-2, 7))  # of squared weights, for inputs of variance one
 
 
@@ -32,6 +34,7 @@ class Outcomes:
         """Those of both splits."""
         assert self.joint
         assert other.joint
+        assert (self.groups is None) == (other.groups is None)
         groups = None
         if self.groups is not None and other.groups is not None:
             groups = np.concatenate([self.groups, other.groups])
@@ -62,10 +65,6 @@ class Outcomes:
         if len(values) != count or (groups is not None and len(groups) != count):
             raise ValueError(f"outcomes of {count} cases expected, got {len(values)}")
         return Outcomes(values, groups, joint)
-
-
-# Where a file has the groups: numbered over all splits, or in each split by itself.
-_GROUPS = {True: "owners", False: "groups"}
 
 
 def outcomes(run: Run, dataset: Dataset, split: str) -> Outcomes:
