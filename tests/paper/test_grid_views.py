@@ -36,6 +36,9 @@ def test_the_ledger_counts_and_estimates() -> None:
     for experiment in (small[0], large):
         ledger.started(experiment.key)
     ledger.ended(made_up(small[0], 0.5, 100))
+    ledger.progress(large.key, progress(5, 60))
+    # two at a time: the one that ended makes way for the next
+    assert ledger.seconds_left() == pytest.approx((60 + 3 * 100) / 2)
     ledger.ended(made_up(large, 0.75, 500))
     assert ledger.seconds_left() == pytest.approx(300)  # three small ones, one at a time
     ledger.started(small[1].key)

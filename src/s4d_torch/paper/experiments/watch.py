@@ -61,6 +61,7 @@ class GridTally(Watch):
         self.experiments: dict[str, Experiment] = {}
         self.results: dict[str, Result] = {}
         self.running: dict[str, Running] = {}
+        self.at_once = 0  # where one has just ended, with that one: the next is about to start
 
     def begin(self, experiments: Sequence[Experiment], done: Sequence[Result]) -> None:
         self.experiments = {experiment.key: experiment for experiment in experiments}
@@ -68,17 +69,20 @@ class GridTally(Watch):
 
     def started(self, key: str, process: int | None = None) -> None:
         self.running[key] = Running()
+        self.at_once = len(self.running)
 
     def progress(self, key: str, now: Progress) -> None:
         if key in self.running:
             self.running[key].now = now
 
     def ended(self, result: Result) -> None:
+        self.at_once = len(self.running)
         self.running.pop(result.key, None)
         self.results[result.key] = result
 
     def put_back(self, key: str, reason: str) -> None:
         self.running.pop(key, None)
+        self.at_once = len(self.running)
 
     # -- the numbers -------------------------------------------------------------------------------
 
@@ -93,10 +97,9 @@ class GridTally(Watch):
         times = Durations(list(self.results.values()))
         if not times:
             return None
+        unfinished = {key: e for key, e in self.experiments.items() if key not in self.results}
         total = 0.0
-        for key, experiment in self.experiments.items():
-            if key in self.results:
-                continue
+        for key, experiment in unfinished.items():
             whole, state = times.of(experiment), self.running.get(key)
             if state is None:
                 total += whole
@@ -104,7 +107,7 @@ class GridTally(Watch):
                 total += state.now.seconds_left
             else:
                 total += max(0.0, whole - (time.monotonic() - state.began))
-        return total / max(1, len(self.running))
+        return total / max(1, min(self.at_once, len(unfinished)))
 
     def best(self) -> dict[str, Result]:
         """The best test score of each task."""
