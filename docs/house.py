@@ -9,6 +9,7 @@ the source is an error.
 """
 
 import ast
+import re
 import sys
 from html import escape
 from pathlib import Path
@@ -73,7 +74,9 @@ WALKS: dict[str, tuple[str, Walk]] = {
             ("paper.claims.rules.pairwise", "what two rows in a column say for and against it"),
             ("paper.claims.comparison", "a difference, and how much of it may be chance"),
             ("paper.claims.seed_noise", "how far rows spread from seed to seed"),
-            ("paper.report.paper_report", "tables, curves, verdicts"),
+            ("paper.report.paper_report", "tables and curves"),
+            ("paper.report.verdicts", "what is decided, each finding, each claim"),
+            ("paper.report.regime", "what is learned at the scale"),
             ("paper.report.reproduction", "what is confirmed, contradicted and open"),
             ("paper.report.page", "HTML or Markdown"),
         ],
@@ -105,6 +108,7 @@ def imports(name: str) -> tuple[set[str], set[str]]:
             found.add(node.value.removeprefix("s4d_torch."))
             if path.name == "__init__.py":  # a room that imports its modules by their names
                 found.add(f"{package}.{node.value}")
+    found = {name for name in found if re.fullmatch(r"[\w.]+", name)}  # not any text
     direct = set(found)
     while more := reexported(found) - found:
         found |= more

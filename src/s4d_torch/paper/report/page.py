@@ -71,6 +71,20 @@ class Code:
 
 
 @dataclass(frozen=True)
+class Bullets:
+    """A list of short paragraphs, each with the words that it is found by."""
+
+    items: Sequence[tuple[str, str]]
+
+    def html(self) -> str:
+        items = (f"<li><b>{escape(name)}</b>: {escape(text)}</li>" for name, text in self.items)
+        return f"<ul>{''.join(items)}</ul>"
+
+    def markdown(self, folder: Path) -> str:
+        return "\n".join(f"- **{name}**: {text}" for name, text in self.items)
+
+
+@dataclass(frozen=True)
 class Table:
     """A table; on a page a click or Enter on a heading sorts by that column."""
 

@@ -9,8 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from s4d_torch.data.task import TASKS
-from s4d_torch.paper.claims import FINDINGS, Finding, judge
-from s4d_torch.paper.claims.claim import count_verdicts, sentences
 from s4d_torch.paper.experiments.experiment import Result
 from s4d_torch.paper.experiments.watch import label, outcome
 from s4d_torch.paper.figures import FIGURES, save_figure
@@ -18,7 +16,8 @@ from s4d_torch.paper.recipes import REFERENCE_TABLES, Column, Recipe, describe_r
 from s4d_torch.paper.report import page as parts
 from s4d_torch.paper.report.chart import Line
 from s4d_torch.paper.report.page import Heading, Page, PageBlock, Paragraph, Table
-from s4d_torch.paper.report.reproduction import JUDGEMENT, make_reproduction
+from s4d_torch.paper.report.reproduction import make_reproduction
+from s4d_torch.paper.report.verdicts import claim_blocks, overview_blocks
 from s4d_torch.paper.results import Cell, Results, TableResults
 from s4d_torch.training.metrics import METRICS
 
@@ -29,19 +28,6 @@ INTRODUCTION = (
     'Space Models", made by this software. Ours are means over seeds with the standard deviation '
     "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they are not "
     "comparable with the paper's numbers, which stand beside them: differences between rows are."
-)
-STANDING = {
-    "holds": "Holds",
-    "fails": "Fails",
-    "open for more seeds": "More seeds would decide, how many is said below",
-    "open for more runs": "Supported so far; datasets or rows are missing",
-    "open whatever the seeds": "Not to be decided with these test cases, by any number of seeds",
-    "open at this scale": "Not so here, and the scale may be why",
-    "nothing learned": "Run, and nothing was learned that could be compared",
-    "not run": "Not run",
-}
-BY_PAPER = (
-    "The paper's own verdict is the same rule on the numbers it prints, taken as three seeds each."
 )
 
 
@@ -66,7 +52,7 @@ def write_report(
 def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     """All that is known at this scale; tables without any result are named at the end."""
     page = Page(f"The paper, at scale '{results.scale}'", [Paragraph(INTRODUCTION)])
-    page.add(*_overview_blocks(results), *_claim_blocks(results))
+    page.add(*overview_blocks(results), *claim_blocks(results))
     for make in REFERENCE_TABLES.values():
         known = make()
         page.add(Heading(f"{known.title} ({known.where})"))
@@ -196,64 +182,6 @@ def _curves(table: TableResults, column: Column, name: str) -> list[Line]:
             means = [statistics.fmean(scores) for scores in zip(*runs, strict=False)]
             lines.append(Line(row, [float(i + 1) for i in range(len(means))], means))
     return lines
-
-
-def _overview_blocks(results: Results) -> list[PageBlock]:
-    """What was run, and what is decided."""
-    done = [run for run in results.in_tables() if run.error is None]
-    if not done:
-        return []
-    hours = sum(run.seconds for run in done) / 3600
-    tasks = ", ".join(dict.fromkeys(str(run.config["task"]) for run in done))
-    seeds = ", ".join(map(str, results.seeds))
-    standing: dict[str, list[str]] = {name: [] for name in STANDING}
-    for name, finding in FINDINGS.items():
-        standing[finding.decide(results.scores, results.pools, results.scale).standing].append(name)
-    decided = len(standing["holds"]) + len(standing["fails"])
-    return [
-        Heading("What was run, and what is decided"),
-        Paragraph(
-            f"{len(done)} runs at scale '{results.scale}', {hours:.1f} hours of training by one "
-            f"process: {tasks}; seeds {seeds}. Of {len(FINDINGS)} findings that need training "
-            f"{decided} are decided, {len(standing['not run'])} were not run, the others are open."
-        ),
-        *(
-            Paragraph(f"{words} ({len(standing[name])}): {', '.join(standing[name])}.")
-            for name, words in STANDING.items()
-            if standing[name]
-        ),
-    ]
-
-
-def _claim_blocks(results: Results) -> list[PageBlock]:
-    rows, findings = [], []
-    for stated, verdict in judge(results):
-        statement = f"{stated.statement} ({stated.where})"
-        numbers = sentences(verdict.effect, verdict.detail)
-        if isinstance(stated, Finding):
-            statement = f'{stated.statement} ({stated.where}: "{stated.quote}")'
-            paper = stated.decide_by_paper()
-            theirs = "" if paper is None else f"By the paper: {paper.effect}"
-            numbers = sentences(numbers, verdict.what_it_takes, theirs)
-            by_paper = "no numbers printed" if paper is None else paper.holds
-            findings.append([stated.name, verdict.holds, by_paper, statement, numbers])
-            continue
-        if stated.right:
-            printed, right = sentences(stated.statement), sentences(stated.right)
-            statement = f"Printed: {printed} Right: {right} ({stated.where})"
-        rows.append([verdict.holds, statement, numbers])
-    heading = ["finding", "by our runs", "by the paper's numbers", "what it says", "numbers"]
-    return [
-        Heading("Findings of the experiments"),
-        Paragraph(f"{JUDGEMENT} {BY_PAPER}"),
-        Table(heading, findings, _counted(findings, 1, "findings, by our runs")),
-        Heading("Claims that need no training"),
-        Table(["verdict", "claim", "numbers"], rows, _counted(rows, 0, "claims")),
-    ]
-
-
-def _counted(rows: Sequence[Sequence[str]], place: int, what: str) -> str:
-    return count_verdicts((row[place] for row in rows), what)
 
 
 def _machine_blocks(results: Results) -> list[PageBlock]:
