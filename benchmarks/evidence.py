@@ -65,7 +65,7 @@ STEPS = (
     Step(("trainable",), ("scifar", "bidmc-hr"), TRAINED),
     Step(("initialization", "tying"), ("bidmc-spo2",), ON_SPO2, seeds=(0, 1, 2, 3)),
     Step(("pathx-ablation", "lra"), ("pathx",), ON_PATHX),
-    Step(("trainable",), ("bidmc-hr", "bidmc-spo2"), TRAINED, seeds=(0, 1, 2, 3)),
+    Step(("trainable",), ("scifar", "bidmc-hr", "bidmc-spo2"), TRAINED, seeds=(0, 1, 2, 3)),
     Step(("trainable-b", "discretization"), ("scifar",)),
     Step(("lra", "listops-choices"), ("listops",), (*VARIANTS, "post-norm", "pre-norm", "smaller")),
     Step(("longer",), ("bidmc-spo2", "bidmc-hr")),
