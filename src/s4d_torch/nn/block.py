@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from s4d_torch.nn import validate
-from s4d_torch.nn.fused import pointwise, short_block
+from s4d_torch.nn.fused import mixing, pointwise, short_block
 from s4d_torch.nn.layer import LAYERS, Layer, Residual, SequenceDropout, StochasticDepth
 from s4d_torch.nn.norm import NORMS, SequenceNorm
 from s4d_torch.nn.timing import Rate, Resets, outside_graphs, read_resets
@@ -70,31 +70,23 @@ class Block(nn.Module):
         layer, norm = self.layer, _affine(self.norm) if self.prenorm else ()
         if type(layer) not in LAYERS.values() or norm is None or not torch.is_grad_enabled():
             return None
-        inner = (layer, layer.ssm, layer.activation, layer.dropout, layer.output, layer.gate)
-        dropped, kind = layer.dropout.share(), pointwise.activation_kind(layer.activation)
-        late = Residual(x, self.dropout, self.drop_path).share()
-        shape = (pointwise.width_of(layer.gate) * layer.d_model, layer.d_model)
+        how = layer.mixes_in_one(Residual(x, self.dropout, self.drop_path))
         plain = (
             x.ndim == 3
             and x.shape[2] == layer.d_model
             and short_block.fits(layer.d_model)
-            and type(layer.output) is nn.Linear
-            and layer.output.bias is not None
-            and layer.output.weight.shape == shape
             and not layer.check_finite
-            and pointwise.untouched(*inner, self.norm)
-            and pointwise.possible(x, layer.output.weight)
+            and pointwise.untouched(layer, layer.ssm, self.norm)
         )
-        if not plain or dropped is None or kind is None or late is None:
+        linear = cast(nn.Linear, layer.output)
+        if how is None or not plain or not pointwise.possible(x, linear.weight):
             return None
         stored = layer.ssm.stored_for_short(x, rate)
         if stored is None:
             return None
         codes, *tensors = stored
-        draws = (pointwise.draw(dropped), pointwise.draw(late))
         assert isinstance(rate, int | float)
-        choices = short_block.Choices(codes, rate, norm[2] if norm else 0.0, kind, *draws)
-        linear = cast(nn.Linear, layer.output)
+        choices = short_block.Choices(codes, rate, norm[2] if norm else 0.0, mixing.draw(*how))
         given = (*tensors, linear.weight, linear.bias)
         return short_block.run(choices, x, norm[:2] if norm else None, *given)
 

@@ -15,6 +15,7 @@ from s4d_torch._registry import Registry
 from s4d_torch.nn import validate
 from s4d_torch.nn.activation import ACTIVATIONS, MIXINGS
 from s4d_torch.nn.batch import zero_ends
+from s4d_torch.nn.fused import mixing as fused_mixing
 from s4d_torch.nn.fused import pointwise
 from s4d_torch.nn.method import METHODS, Choices, Method, check_options
 from s4d_torch.nn.packed import run_packed
@@ -98,6 +99,11 @@ def _drop(module: nn.Module, x: Tensor, pieces: Pieces | None) -> Tensor:
     return y
 
 
+def _share(module: nn.Module) -> float | None:
+    """The part that a dropout drops; None of another module in its place."""
+    return module.share() if isinstance(module, SequenceDropout) else None
+
+
 class Residual(NamedTuple):
     """What the output of a layer is added to, after dropout and stochastic depth."""
 
@@ -115,7 +121,7 @@ class Residual(NamedTuple):
         """The part of the branch that is dropped, if that is all that happens to it."""
         deep = self.drop_path.training and self.drop_path.p > 0
         touched = deep or not pointwise.untouched(self.dropout, self.drop_path)
-        return None if touched else self.dropout.share()
+        return None if touched else _share(self.dropout)
 
 
 SAVED = ("d_model", "d_state", "method", "activation", "mixing")  # others where they are changed
@@ -167,6 +173,7 @@ class Layer(Pretrained):
         if mixed.width:
             self.output = linear(d_model, mixed.width * d_model, generator, **factory)
         self.gate = mixed.module().to(**factory)
+        self.in_one_pass = True  # where it can be; not where weights come and go, as with FSDP
 
     @outside_graphs
     def forward(
@@ -211,15 +218,50 @@ class Layer(Pretrained):
         )
         if self.check_finite:  # now that shapes and lengths are known to fit
             validate.finite("u", zero_ends(u, lengths))
+        padded = lengths is not None and _zero_ends
+        if _residual is not None and not padded:
+            mixed = self._mix(y, _residual)
+            if mixed is not None:
+                return mixed, state
         y = self.output(self._activate(y, pieces))
-        if lengths is not None and _zero_ends:
+        if padded:
             y = zero_ends(self.gate(y), lengths)
             return (y if _residual is None else _residual.add(y)), state
         return (self.gate(y) if _residual is None else self._join(y, _residual)), state
 
+    def mixes_in_one(self, residual: Residual) -> tuple[int, float, float] | None:
+        """Whether compiled code knows all that follows the state space, up to the residual.
+
+        Then the number of the activation, and the parts dropped before and after the linear map.
+        """
+        linear, inner = self.output, (self.activation, self.dropout, self.output, self.gate)
+        kind, early = pointwise.activation_kind(self.activation), _share(self.dropout)
+        late, shape = residual.share(), (pointwise.width_of(self.gate) * self.d_model, self.d_model)
+        known = (
+            self.in_one_pass
+            and fused_mixing.fits(self.d_model)
+            and type(linear) is nn.Linear
+            and linear.bias is not None
+            and linear.weight.shape == shape
+            and pointwise.untouched(*inner)
+        )
+        if not known or kind is None or early is None or late is None:
+            return None
+        return kind, early, late
+
+    def _mix(self, y: Tensor, residual: Residual) -> Tensor | None:
+        """All that follows the state space in one operation, where that can be."""
+        linear, how = self.output, self.mixes_in_one(residual)
+        if how is None or torch.is_autocast_enabled("cpu"):  # which has its own linear map
+            return None
+        if not pointwise.possible(y, residual.x, cast(nn.Linear, linear).weight):
+            return None
+        weight, bias = cast(nn.Linear, linear).weight, cast(nn.Linear, linear).bias
+        return fused_mixing.run(fused_mixing.draw(*how), y, residual.x, weight, bias)
+
     def _activate(self, y: Tensor, pieces: Pieces | None) -> Tensor:
         """Activation and dropout, in one pass if there are both."""
-        dropped, kind = self.dropout.share(), pointwise.activation_kind(self.activation)
+        dropped, kind = _share(self.dropout), pointwise.activation_kind(self.activation)
         alone = pointwise.untouched(self.activation, self.dropout)
         if dropped and kind is not None and alone and pointwise.possible(y):
             return pointwise.activate(y, kind, dropped)

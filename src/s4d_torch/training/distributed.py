@@ -20,6 +20,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from s4d_torch._interruption import Stop, interruptions
+from s4d_torch.nn.layer import Layer
 from s4d_torch.nn.norm import SequenceBatchNorm, SequenceNorm
 from s4d_torch.nn.ssm import SSM
 
@@ -211,7 +212,7 @@ def distribute(
         for module in model.modules():
             if isinstance(module, SSM) and device.type == "cpu":
                 _compute_with_copies(module)
-            elif isinstance(module, SequenceNorm):
+            elif isinstance(module, SequenceNorm | Layer):
                 module.in_one_pass = False  # the compiled one reads weights through numpy too
         for block in getattr(model, "blocks", ()):
             fully_shard(block)

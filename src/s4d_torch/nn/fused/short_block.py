@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from s4d_torch.nn.fused.pointwise import PLAIN, kept
+from s4d_torch.nn.fused.mixing import Mixing, kept_for_gate, plain_branch
 from s4d_torch.ssm.autodiff import again, gradients
 from s4d_torch.ssm.compiled import vandermonde
 from s4d_torch.ssm.compiled.convolution import direct
@@ -22,15 +22,13 @@ WIDEST = 128  # features; beyond, the linear map is better left to a library of 
 
 
 class Choices(NamedTuple):
-    """What a block does besides its tensors; dropouts are a key and a number of 2^32 each."""
+    """What a block does besides its tensors."""
 
     codes: tuple[int, int, int]
     """of the discretisation, the constraint, and whether modes are pairs"""
     rate: float
     eps: float
-    activation: int
-    dropout: tuple[int, int]
-    late_dropout: tuple[int, int]
+    mixing: Mixing
 
 
 def fits(features: int) -> bool:
@@ -65,7 +63,7 @@ class _Block(torch.autograd.Function):
             matrix=(matrix.T, (H, wide)),
             offset=(offset, (wide,)),
         )
-        y, out, v = torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), wide)
+        y, out, v = torch.empty_like(x), torch.empty_like(x), kept_for_gate(x, wide)
         size = (ROWS + 2 * _rows(length)) * LANES + _rows(length) * (LANES + 2 * H + wide + 2)
         arrays = (x, weight, bias, taps, across, offset, y, v, out)
         _share("block_forward", choices, length, batch, batch, (), arrays, size)
@@ -88,7 +86,7 @@ class _Block(torch.autograd.Function):
             bias=(bias, norm),
             matrix=(matrix, (wide, H)),
             y=(y, rows),
-            v=(v, (len(y), wide)),
+            v=(v, (len(v), wide)),
             grad=(grad.reshape(-1, H), rows),
             taps=(taps, tuple(taps.shape)),
         )
@@ -127,7 +125,7 @@ def _share(
     arrays: tuple[Tensor, ...],
     size: int,
 ) -> None:
-    options = (length, choices.eps, choices.activation, *choices.dropout, *choices.late_dropout)
+    options = (length, choices.eps, *choices.mixing)
     H, N = arrays[0].shape[1], arrays[4].shape[1]
     work = length * H * (length // 8 + N // 2) * batch // tasks
     work *= 2 if name == "block_backward" else 1
@@ -146,7 +144,4 @@ def _plain(
     taps = vandermonde.plain_taps(codes, choices.rate, x.shape[1], C, *stored)
     y = sum(direct.plain(h, each, ahead) for ahead, each in enumerate(taps))
     assert isinstance(y, Tensor)
-    z = PLAIN[choices.activation](y) * kept(y, *choices.dropout)
-    v = F.linear(z, matrix, offset)
-    branch = F.glu(v) if len(matrix) > x.shape[-1] else v
-    return x + branch * kept(branch, *choices.late_dropout)
+    return x + plain_branch(choices.mixing, y, matrix, offset)
