@@ -68,6 +68,8 @@ IN_PART = {
     "ablation-size",
     "legs-without-low-rank",
     "perturbation-breaks-legs",
+    "complexity-of-dplr",
+    "arena-averages",
 }
 
 

@@ -174,7 +174,8 @@ def test_reductions_only_take_away() -> None:
     few = describe_reduction(ablation("sc35", "full"), ablation("sc35", "tiny"))
     assert few == (
         "words down/left/right/up, sample_rate 8000, n_layers 2, d_model 16, d_state 32, "
-        "pooling mean, dt_min 0.002, dt_max 0.2, epochs 8, train_size 800, eval_size 400"
+        "pooling mean, dt_min 0.002, dt_max 0.2, epochs 8, train_size 800, eval_size 400, "
+        "warmup 0.12 of the steps"
     )
     with pytest.raises(ValueError, match="did you mean 'tiny'"):
         reduction("scifar", "tiney")
@@ -323,7 +324,7 @@ HEADINGS = (
     "What was run, and what is decided",
     "Findings of the experiments",
     "Claims that need no training",
-    "Parameterisation choices (Table 1)",
+    "Parameterisation choices (Table 1, where the paper leaves some of S4D open; here its base)",
 )
 
 
@@ -342,6 +343,9 @@ def test_the_report_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "30 runs at scale 'tiny', 0.3 hours" in text
     assert "s4d paper run choices --seeds 0 1 --tasks scifar --scale tiny\n" in text
     assert "s4d paper report --scale tiny\n" in text
+    cell = Results.read(tmp_path, "tiny", [0, 1]).tables["choices"].cells["ZOH"]["sCIFAR"]
+    files = ", ".join(f"{run.key}.json" for run in cell.finished)
+    assert f"| choices | ZOH | scifar | {files} |" in text  # where a number comes from
     assert "| InceptionNet | not run | 61.24 (0.69) | not run | 5.18 (0.07) | 481K |" in text
     assert "Table 11" in text  # where a claim is made
     wider = make_report(Results.read(tmp_path, "tiny", [0, 1, 2])).markdown(tmp_path)

@@ -144,16 +144,21 @@ def _size(score: Score) -> int:
 def printed_scores(recipe: Recipe) -> TableScores:
     """The numbers that the paper prints, as seeds with the same mean and standard deviation.
 
-    One without a deviation is taken as exact.
+    One without a deviation has as many equal seeds; where a whole column has none, numbers spread
+    as the widest of the table.
     """
-    tasks = {column.name: TASKS[column.task] for column in recipe.columns}
-    found: dict[str, dict[str, dict[int, Score]]] = {}
-    for row, cells in recipe.published.items():
-        for column, cell in cells.items():
-            mean, deviation = printed_number(cell) or (UNLEARNED, None)
-            accuracy = tasks[column].metric == "accuracy"
-            found.setdefault(row, {})[column] = {
-                seed: score_of(mean + (seed - 1) * (deviation or 0.0), accuracy=accuracy)
-                for seed in range(PAPER_SEEDS)
-            }
+    numbers = {
+        row: {column: printed_number(cell) or (UNLEARNED, None) for column, cell in cells.items()}
+        for row, cells in recipe.published.items()
+    }
+    found: dict[str, dict[str, dict[int, Score]]] = {row: {} for row in numbers}
+    widest = max((d for row in numbers.values() for _, d in row.values() if d), default=0.0)
+    for column in recipe.columns:
+        accuracy = TASKS[column.task].metric == "accuracy"
+        printed = {row: cells[column.name] for row, cells in numbers.items()}
+        usual = 0.0 if any(deviation for _, deviation in printed.values()) else widest
+        for row, (mean, deviation) in printed.items():
+            values = (mean + (seed - 1) * (deviation or usual) for seed in range(PAPER_SEEDS))
+            scores = [score_of(value, accuracy=accuracy) for value in values]
+            found[row][column.name] = dict(enumerate(scores))
     return found

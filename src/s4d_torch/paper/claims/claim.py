@@ -17,8 +17,8 @@ Holds = Literal["holds", "holds in part", "fails", "not decided"]
 class Need:
     """A comparison that is open: how many seeds it has, and how many would decide it.
 
-    None: the test cases alone leave more noise than that, whatever the number of seeds. One that is
-    ``contrary`` tends against the statement, and would decide it alone.
+    None: no number would if the difference stays as it is, since the test cases alone leave more
+    noise. One that is ``contrary`` tends against the statement.
     """
 
     rows: tuple[str, str]
@@ -33,10 +33,12 @@ class Verdict:
     """Whether a claim holds; ``effect`` says by how much, ``detail`` in which sense.
 
     ``needs`` are the comparisons that keep it open, ``deciding`` those that made it what it is: all
-    of one that holds, those that contradict one that fails, those that leave one open. ``missing``
-    are datasets that it waits for, ``unseen`` all those of its table that nothing is known of, and
-    ``aside`` comparisons that could not tell. ``unlearned``: all results there are were guesses.
-    ``limit`` says why what contradicts it does not count at this scale.
+    of one that holds, those that contradict one that fails, those that leave one open; ``beside``
+    are all others that were compared. ``missing`` are datasets that it waits for, ``unseen`` all
+    those of its table that nothing is known of, and ``aside`` comparisons that could not tell.
+    ``short``: so many more comparisons have to support it; None: all of them, and one that is
+    contrary decides alone. ``unlearned``: all results there are were guesses. ``reserve`` says why
+    what contradicts it does not count at this scale, and ``limit`` the same where something does.
     """
 
     holds: Holds
@@ -47,7 +49,10 @@ class Verdict:
     missing: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     aside: tuple[Gain, ...] = ()
+    beside: tuple[Gain, ...] = ()
+    short: int | None = None
     unlearned: bool = False
+    reserve: str = ""
     limit: str = ""
 
     @property
@@ -59,22 +64,31 @@ class Verdict:
             return "open at this scale"
         if not self.deciding and not self.needs:
             return "nothing learned" if self.unlearned else "not run"
-        if not self.needs:
+        if not self.needs or self.short == 0:
             return "open for more runs"
         return "open for more seeds" if self.seeds_wanted else "open whatever the seeds"
 
     @property
+    def first_contrary(self) -> int | None:
+        """The seeds after which a comparison that tends against it would contradict it."""
+        if self.short is not None:
+            return None
+        contrary = (need.wanted for need in self.needs if need.contrary)
+        return min((wanted for wanted in contrary if wanted is not None), default=None)
+
+    @property
     def seeds_wanted(self) -> int | None:
-        """About how many would decide it: the first that contradicts it, or all that support it.
+        """About how many would decide it: the first that contradicts it, or as many as have to
+        support it.
 
         None: no number would, or nothing waits for seeds.
         """
-        contrary = [need.wanted for need in self.needs if need.contrary and need.wanted is not None]
-        if contrary:
-            return min(contrary)
-        if any(need.wanted is None for need in self.needs):
-            return None
-        return max((need.wanted for need in self.needs if need.wanted is not None), default=None)
+        if self.first_contrary is not None:
+            return self.first_contrary
+        short = len(self.needs) if self.short is None else self.short
+        support = [need.wanted for need in self.needs if not need.contrary]
+        found = sorted(wanted for wanted in support if wanted is not None)
+        return found[short - 1] if 0 < short <= len(found) else None
 
     @property
     def hopeless(self) -> str:
@@ -89,13 +103,18 @@ class Verdict:
         if self.limit:
             return f"It does not hold at this scale, which contradicts nothing: {self.limit}."
         waiting = f"It needs results of {', '.join(self.missing)}." if self.missing else ""
-        if not self.needs:
+        if not self.needs or self.short == 0:
             return waiting
         if any(need.seeds < 2 for need in self.needs):
             return sentences("One seed decides nothing; a second says how many would.", waiting)
+        if self.first_contrary is not None:
+            does = "show that it does not hold at this scale" if self.reserve else "decide it"
+            return f"About {self.first_contrary} seeds would {does}, if differences stay as seen."
         if self.seeds_wanted is not None:
-            return sentences(f"About {self.seeds_wanted} seeds would decide it.", waiting)
-        return f"No number of seeds decides it with the test cases of {self.hopeless}."
+            seeds = f"About {self.seeds_wanted} seeds would decide it, if differences stay as seen."
+            return sentences(seeds, waiting)
+        cases = f" with the test cases of {self.hopeless}" if self.hopeless else ""
+        return f"No number of seeds decides it{cases}, if differences stay as seen."
 
 
 PLURAL = {"holds": "hold", "fails": "fail", "holds in part": "hold in part"}
@@ -166,9 +185,11 @@ class Finding:
         pool = {} if pools is None else pools[self.table]
         evidence = Evidence(RECIPES[self.table], scores[self.table], self.rows, pools=pool)
         verdict = self.rule(evidence)
-        if verdict.holds == "fails" and self.needs_full and scale != "full":
+        if scale == "full":
+            return verdict
+        if verdict.holds == "fails" and self.needs_full:
             return replace(verdict, holds="not decided", limit=self.needs_full)
-        return verdict
+        return replace(verdict, reserve=self.needs_full)
 
     def decide_by_paper(self) -> Verdict | None:
         """The verdict by the numbers that the paper prints; None where it prints none for it."""

@@ -46,7 +46,9 @@ class Gain:
     def noise(self, comparisons: int = 1, seeds: int | None = None) -> float:
         """What chance alone exceeds once in twenty times, in the largest of so many comparisons.
 
-        With ``seeds`` that of as many, if they spread as these do.
+        With ``seeds`` that of as many, if they spread as these do. Never less than seeds or cases
+        would leave by themselves: what is known better beside what is known badly does not make
+        the sum certain.
         """
         seeds = self.seeds if seeds is None else seeds
         if seeds < 2 or not self.spread.freedom or math.isinf(self.cases.deviation):
@@ -58,14 +60,18 @@ class Gain:
         if total == 0:
             return 0.0
         both = total**2 / sum(part**2 / each for part, each in parts)  # Satterthwaite
-        return student(max(1.0, both), LEVEL / comparisons) * math.sqrt(total)
+        level = LEVEL / comparisons
+        return max(
+            student(max(1.0, known), level) * math.sqrt(variance)
+            for variance, known in (*parts, (total, both))
+        )
 
     def seeds_until(self, noise: float, comparisons: int = 1) -> int | None:
         """How many seeds it takes for the noise to fall below this; None: no number does.
 
-        The spread is known from two seeds on; with one, two are the next step.
+        Of one seed nobody knows: two are the next step.
         """
-        if not self.spread.freedom and math.isfinite(self.cases.deviation):
+        if (self.seeds < 2 or not self.spread.freedom) and math.isfinite(self.cases.deviation):
             return self.seeds + 1
         counts = range(max(2, self.seeds), MOST_SEEDS + 1)
         return next((n for n in counts if self.noise(comparisons, n) < noise), None)
@@ -174,8 +180,12 @@ def dataset(column: str) -> str:
 
 
 def pooled_unpaired(rows: Iterable[Mapping[int, Score]]) -> Spread:
-    """The same from the spread within each row, where seeds of rows have nothing in common."""
-    found = pooled([score.level for score in row.values()] for row in rows)
+    """The same from the spread within each row, where seeds of rows have nothing in common.
+
+    Rows that are printed without a deviation say nothing of it.
+    """
+    values = ([score.level for score in row.values()] for row in rows)
+    found = pooled(each for each in values if max(each, default=0.0) > min(each, default=0.0))
     return Spread(math.sqrt(2) * found.deviation, found.freedom)
 
 

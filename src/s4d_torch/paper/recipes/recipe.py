@@ -38,6 +38,7 @@ class Recipe:
     choose from, on validation: other networks are not held to what suits ours. ``note`` says what a
     reader has to know to compare. ``without`` names cells, by row and column, that are not run.
     ``also`` is what other tables measure of the runs of a task: so they are the same runs.
+    ``downloads`` names columns whose data comes in no other way, and that may have none for good.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Recipe:
     note: str = ""
     without: frozenset[tuple[str, str]] = frozenset()
     also: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    downloads: frozenset[str] = frozenset()
 
     @cached_property
     def published(self) -> dict[str, dict[str, str]]:

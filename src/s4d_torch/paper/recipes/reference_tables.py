@@ -30,7 +30,8 @@ def choices() -> ReferenceTable:
         ]
         for name, method in ((name, METHODS[name]) for name in TABLE_1)
     ]
-    return ReferenceTable("Parameterisation choices", "Table 1", header, rows)
+    where = "Table 1, where the paper leaves some of S4D open; here its base"
+    return ReferenceTable("Parameterisation choices", where, header, rows)
 
 
 def hyperparameters() -> ReferenceTable:

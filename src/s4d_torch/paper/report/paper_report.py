@@ -27,7 +27,8 @@ INTRODUCTION = (
     'The tables and figures of "On the Parameterization and Initialization of Diagonal State '
     'Space Models", made by this software. Ours are means over seeds with the standard deviation '
     "in brackets, accuracies in per cent, errors as RMSE. At a reduced scale they are not "
-    "comparable with the paper's numbers, which stand beside them: differences between rows are."
+    "comparable with the paper's numbers, which stand beside them; differences between rows are, "
+    "as far as the scale does not make them."
 )
 
 
@@ -66,6 +67,7 @@ def make_report(results: Results, pictures: Sequence[Path] = ()) -> Page:
     page.add(Heading("Machine and commands"), *_machine_blocks(results))
     if empty := [name for name, table in results.tables.items() if not table.filled]:
         page.add(Paragraph(f"Not run at this scale: {', '.join(empty)}."))
+    page.add(*_file_blocks(results))
     return page
 
 
@@ -78,17 +80,20 @@ def _caption(figure: str) -> str:
 def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
     """The heading, the table and its curves."""
     recipe, header = table.recipe, ["row"]
+    empty = [c.name for c in recipe.columns if c.name in recipe.downloads - _names(table.filled)]
     names = [column.name for column in table.filled]
     printed = {name for name in names if any(row[name].published for row in table.cells.values())}
     compared = scale == "full"  # a difference from a smaller model says nothing
     for name in names:
         beside = [f"{name}: paper", "difference"][: 1 + compared]
         header += [name, *beside] if name in printed else [name]
+    header += [part for name in empty for part in (name, f"{name}: paper")]
     header += [f"{name}: paper" for name in recipe.extra]
     rows = [
         [
             row,
             *(part for name in names for part in _shown(cells[name], name in printed, compared)),
+            *(part for name in empty for part in ("no data", cells[name].published or "")),
             *(column.get(row, "") for column in recipe.extra.values()),
         ]
         for row, cells in table.cells.items()
@@ -99,11 +104,12 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
             ["not run", theirs[name], *[""] * compared] if name in printed else ["not run"]
             for name in names
         )
+        beyond = (part for name in empty for part in ("not run", theirs[name]))
         extra = (column.get(row, "") for column in recipe.extra.values())
-        rows.append([row, *(part for each in shown for part in each), *extra])
+        rows.append([row, *(part for each in shown for part in each), *beyond, *extra])
     caption = f"{recipe.title}; scale {scale}, seeds {', '.join(map(str, table.seeds))}"
     blocks: list[PageBlock] = [Heading(f"{recipe.title} ({recipe.where})")]
-    notes = (recipe.note, _sizes(recipe, table.filled, scale), _sources(table))
+    notes = (recipe.note, _sizes(recipe, table.filled, scale), _sources(table), _rates(table))
     blocks += [Paragraph(text) for text in notes if text]
     blocks.append(Table(header, rows, caption))
     for column in table.filled:
@@ -112,6 +118,10 @@ def _table_blocks(table: TableResults, scale: str) -> list[PageBlock]:
             lines, y = _curves(table, column, f"validation_{metric}"), f"validation {metric}"
             blocks += _charts(lines, y, caption, percent=metric == "accuracy")
     return blocks
+
+
+def _names(columns: Sequence[Column]) -> set[str]:
+    return {column.name for column in columns}
 
 
 def _charts(lines: Sequence[Line], y: str, caption: str, *, percent: bool) -> list[PageBlock]:
@@ -154,13 +164,14 @@ def _sizes(recipe: Recipe, columns: Sequence[Column], scale: str) -> str:
 def _sources(table: TableResults) -> str:
     """What the runs of each task were trained and tested on, as far as their results say."""
     cells = (cell for row in table.cells.values() for cell in row.values())
-    runs = {str(run.config["task"]): run for cell in cells for run in cell.finished}
-    found = [f"{task} ({known})" for task, run in runs.items() if (known := _source(run))]
+    runs = (run for cell in cells for run in cell.finished)
+    each = dict.fromkeys((str(run.config["task"]), _source(run)) for run in runs)
+    found = [f"{task} ({known})" for task, known in each if known]
     return f"Data: {'; '.join(found)}." if found else ""
 
 
 def _source(run: Result) -> str:
-    """``generated; 2 classes; 1000 cases to validate, 1000 to test; one answer to all has 50 %``"""
+    """``generated; 2 classes; 1000 cases to validate, 1000 to test; one answer to all has ...``"""
     data, parts = run.data, [run.config["data"].get("source", "")]
     if classes := data.get("classes"):
         parts.append(f"{len(classes)} classes")
@@ -169,8 +180,20 @@ def _source(run: Result) -> str:
         parts.append(f"{data['validation']['cases']} cases to validate, {tested}")
     if run.constant:
         metric = METRICS[TASKS[run.config["task"]].metric]
-        parts.append(f"one answer to all has {metric.show(run.constant['test'])}")
+        shown = (f"{metric.show(value)} on {split}" for split, value in run.constant.items())
+        parts.append(f"one answer to all has {' and '.join(shown)}")
     return "; ".join(part for part in parts if part)
+
+
+def _rates(table: TableResults) -> str:
+    """The learning rates that other networks chose, and among which."""
+    found = []
+    for row, cells in table.cells.items():
+        for name, cell in cells.items():
+            if searched := [run for run in cell.finished if run.searched]:
+                chosen = ", ".join(str(run.config["optimizer"]["lr"]) for run in searched)
+                found.append(f"{row} on {name} {chosen} of {', '.join(searched[0].searched)}")
+    return f"Learning rates chosen, seed by seed: {'; '.join(found)}." if found else ""
 
 
 def _curves(table: TableResults, column: Column, name: str) -> list[Line]:
@@ -206,6 +229,25 @@ def _machine_blocks(results: Results) -> list[PageBlock]:
             "\n".join([*(f"{each} {options}" for each in commands), f"s4d paper report {options}"])
         ),
     ]
+
+
+def _file_blocks(results: Results) -> list[PageBlock]:
+    """Where each number comes from."""
+    rows = [
+        [name, row, cell.column.task, ", ".join(f"{run.key}.json" for run in cell.finished)]
+        for name, table in results.tables.items()
+        for row, cells in table.cells.items()
+        for cell in {cell.column.task: cell for cell in cells.values()}.values()
+        if cell.finished
+    ]
+    if not rows:
+        return []
+    intro = (
+        "The files behind each row, seed by seed, in the folder of results: config, scores after "
+        "each epoch, machine and commit, a fingerprint of the data, and what became of each case."
+    )
+    header = ["table", "row", "task", "files"]
+    return [Heading("Result files"), Paragraph(intro), Table(header, rows, "Result files")]
 
 
 def _origin(run: Result) -> str:

@@ -5,11 +5,12 @@ Differences between rows say something only of models that have learned: this is
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.experiments.cost import WORDS
 from s4d_torch.paper.recipes import RECIPES, Recipe, describe_reduction, printed_number
+from s4d_torch.paper.recipes.scales import AIMS
 from s4d_torch.paper.results import Cell, Results
 from s4d_torch.training.metrics import METRICS
 
@@ -22,6 +23,17 @@ class BestRow:
     cell: Cell
     recipe: Recipe
     scale: str
+    levels: tuple[float, ...] = ()
+    """of all rows"""
+
+    @property
+    def aim(self) -> str:
+        """What this scale is to teach, and how many rows did: ``60, reached by 3 of 9 rows``."""
+        aim = AIMS.get(self.cell.column.task)
+        if self.scale != "study" or aim is None:
+            return ""
+        reached = sum(level >= aim for level in self.levels)
+        return f"{aim:g}, reached by {reached} of {len(self.levels)} rows"
 
     @property
     def level(self) -> float:
@@ -73,13 +85,17 @@ class BestRow:
 
 def best_rows(results: Results) -> list[BestRow]:
     """Of each dataset, size of model and split, in the order of the tables."""
-    best: dict[tuple[str, ...], BestRow] = {}
+    regimes: dict[tuple[str, ...], dict[str, BestRow]] = {}
     for found in _rows(results):
         column = found.cell.column
         regime = column.name, size(found.cell), found.changed, column.value
-        if regime not in best or found.level > best[regime].level:
-            best[regime] = found
-    return list(best.values())
+        runs = " ".join(run.key for run in found.cell.finished)  # in one table or in several
+        regimes.setdefault(regime, {}).setdefault(runs, found)
+    best = []
+    for rows in regimes.values():
+        levels = tuple(row.level for row in rows.values())
+        best.append(replace(max(rows.values(), key=lambda row: row.level), levels=levels))
+    return best
 
 
 def _rows(results: Results) -> Iterator[BestRow]:

@@ -7,6 +7,7 @@ from s4d_torch.paper.claims import CLAIMS, FINDINGS, Finding, Verdict
 from s4d_torch.paper.claims.claim import count_verdicts, sentences
 from s4d_torch.paper.claims.comparison import Evidence, Gain
 from s4d_torch.paper.claims.findings.ablations import COUNTERPARTS
+from s4d_torch.paper.claims.findings.benchmarks import EASIER
 from s4d_torch.paper.claims.rules import MARGIN
 from s4d_torch.paper.report.page import Bullets, Heading, Page, PageBlock, Paragraph, Table
 from s4d_torch.paper.report.regime import BestRow, best_rows, size
@@ -22,10 +23,11 @@ IN_SHORT = (
     "over seeds and the error of the test cases, of which windows of one patient and clips of one "
     "speaker count as one. A finding holds where every comparison supports it beyond noise, and "
     "fails where one contradicts it beyond the noise of as many. Rows are alike where the whole "
-    "interval lies within 2 points, or 10 % of an RMSE; one is far better, and the other poor, "
-    "where it lies beyond: a margin of ours, as the paper names none. One seed decides nothing. "
-    "Each verdict may be wrong once in twenty, as nothing is corrected for the number of findings, "
-    "and once in ten where seeds were added because it was open."
+    "interval lies within 2 points, or 10 % of an RMSE, and not alike where a difference beyond "
+    "noise is larger; one is far better, and the other poor, where the interval lies beyond: a "
+    "margin of ours, as the paper names none. One seed decides nothing. Each verdict may be wrong "
+    "once in twenty, as nothing is corrected for the number of findings; once in ten where seeds "
+    "were added because it was open, and once in six for a row that alone spreads far more."
 )
 
 Judged = list[tuple[Finding, Verdict]]
@@ -66,14 +68,16 @@ def _beginning(
         f"{counts['fails']} contradicted, {counts['limited']} not so at this scale, "
         f"{counts['not decided'] - not_run} compared and open, {not_run} not run, by {len(done)} "
         f"runs of {hours:.0f} hours of one process in all, at scale '{results.scale}': models, "
-        "epochs and data are so small that a run takes minutes of one thread. Levels are not the "
+        "epochs and some of the data are so small that a run takes minutes. Levels are not the "
         "paper's; only differences between rows are read. Every number is in a result file with "
         "its commit, its data and the fate of each test case; what the scale changes, tables, "
         f"curves and the commands that made them are in [the whole report]({report})."
     )
     best = {found.cell.column.name: found for found in sorted(best_rows(results), key=_better)}
     learned = "; ".join(f"{name} {_learned(found)}" for name, found in best.items())
-    yield Paragraph(f"The best rows, in per cent, of vital signs an RMSE: {learned}.")
+    easier = f"Of Path-X: {EASIER}" if "Path-X" in best and results.scale != "full" else ""
+    rows = f"The best rows, in per cent, of vital signs an RMSE: {learned}"
+    yield Paragraph(sentences(rows, easier))
 
 
 def _better(found: BestRow) -> float:
@@ -132,7 +136,12 @@ def _decided(title: str, judged: Judged) -> list[PageBlock]:
     if not judged:
         return [Heading(f"{title}: none")]
     items = [
-        (finding.name, sentences(finding.statement, _here(verdict), _left_out(finding, verdict)))
+        (
+            finding.name,
+            sentences(
+                finding.statement, _here(verdict), _beside(verdict), _left_out(finding, verdict)
+            ),
+        )
         for finding, verdict in judged
     ]
     return [Heading(f"{title}: {len(judged)} of {len(FINDINGS)}"), Bullets(items)]
@@ -148,6 +157,15 @@ def _here(verdict: Verdict) -> str:
     strongest = max(gains, key=lambda gain: abs(gain.points) / gain.unit)
     both = f"from {_compared(weakest)} to {_compared(strongest)}"
     return f"{len(gains)} comparisons, {both}"
+
+
+def _beside(verdict: Verdict) -> str:
+    """What else was compared, of a finding that some of it contradicts."""
+    if not verdict.beside:
+        return ""
+    if len(verdict.beside) <= MOST_SHOWN:
+        return f"Beside it {'; '.join(map(_compared, verdict.beside))}"
+    return f"Beside it {len(verdict.beside)} comparisons that do not contradict it"
 
 
 def _left_out(finding: Finding, verdict: Verdict) -> str:
@@ -194,7 +212,10 @@ def _takes(verdict: Verdict) -> str:
         return "a larger scale"
     if verdict.standing == "open whatever the seeds":
         return f"other test cases of {verdict.hopeless}"
-    seeds = _seeds(verdict.seeds_wanted) if verdict.seeds_wanted else ""
+    wanted = None if verdict.short == 0 else verdict.seeds_wanted
+    seeds = _seeds(wanted) if wanted else ""
+    if verdict.first_contrary is not None:
+        return f"{seeds} to contradict it, unless it is the scale" * bool(verdict.reserve) or seeds
     runs = f"runs of {', '.join(verdict.missing)}" if verdict.missing else ""
     return " and ".join(part for part in (seeds, runs) if part)
 
@@ -209,6 +230,7 @@ def _furthest(verdict: Verdict) -> str:
 
     def place(gain: Gain) -> tuple[bool, float]:
         contrary, seeds = wanted.get((gain.rows, gain.column), (False, 0.0))
+        contrary = contrary and verdict.first_contrary is not None
         return contrary, -seeds if contrary else seeds
 
     return _compared(max(verdict.deciding, key=place))

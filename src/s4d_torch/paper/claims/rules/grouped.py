@@ -29,7 +29,7 @@ class AllOf:
             if decisive := [verdict for verdict in verdicts if verdict.holds == holds]:
                 parts: dict[str, Any] = {
                     name: tuple(each for verdict in decisive for each in getattr(verdict, name))
-                    for name in ("needs", "deciding", "missing", "unseen", "aside")
+                    for name in ("needs", "deciding", "missing", "unseen", "aside", "beside")
                 }
                 return Verdict(holds, effect, sentences(*(v.detail for v in decisive)), **parts)
         return NOTHING
@@ -55,15 +55,28 @@ class BetterOnAverage:
             evidence = replace(evidence, scores={**evidence.scores, other: {**guessed, **theirs}})
         if not (found := evidence.gains(evidence.rows, columns)):
             return NOTHING
-        mean = statistics.fmean(gain.points for gain in found)
-        noise = math.sqrt(sum(gain.noise() ** 2 for gain in found)) / len(found)
+        mean, noise = statistics.fmean(gain.points for gain in found), _noise_of_mean(found)
         effect = f"{mean:+.1f} ± {noise:.1f} in the mean of {len(found)} of {len(columns)} columns"
         effect = f"{effect}; {describe(found)}"
         deciding, seen = tuple(found), {gain.column for gain in found}
         missing = tuple(column.name for column in columns if column.name not in seen)
+        supposed = [name for name in guessed if name in seen and name not in (theirs or {})]
+        detail = f"{other} is taken to guess on {', '.join(supposed)}." if supposed else ""
         if missing or abs(mean - self.by) < noise:
-            return Verdict("not decided", effect, deciding=deciding, missing=missing)
-        return Verdict("holds" if mean > self.by else "fails", effect, deciding=deciding)
+            needs = () if missing else self._needs(found, mean)
+            return Verdict("not decided", effect, detail, needs, deciding, missing)
+        return Verdict("holds" if mean > self.by else "fails", effect, detail, deciding=deciding)
+
+    def _needs(self, found: Sequence[Gain], mean: float) -> tuple[Need, ...]:
+        """As many seeds of each column as would make the mean certain enough."""
+        counts = range(max(2, *(gain.seeds for gain in found)), comparison.MOST_SEEDS + 1)
+        enough = (n for n in counts if _noise_of_mean(found, n) < abs(mean - self.by))
+        wanted, contrary = next(enough, None), mean < self.by
+        return tuple(Need(gain.rows, gain.column, gain.seeds, wanted, contrary) for gain in found)
+
+
+def _noise_of_mean(found: Sequence[Gain], seeds: int | None = None) -> float:
+    return math.sqrt(sum(gain.noise(seeds=seeds) ** 2 for gain in found)) / len(found)
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,17 @@ class BestWins:
         effect, detail = describe(found), f"Beyond noise {wins[0]} of {len(columns)} columns."
         lost = wins[1] < self.several and len(found) == len(columns)
         holds: Holds = "holds" if wins[0] >= self.several else "fails" if lost else "not decided"
-        return Verdict(holds, effect, detail, deciding=tuple(found))
+        if holds != "not decided":
+            return Verdict(holds, effect, detail, deciding=tuple(found))
+        needs = tuple(
+            Need(gain.rows, gain.column, gain.seeds, wanted, contrary=gain.points < 0)
+            for gain in found
+            if abs(gain.points) <= gain.noise(tries)
+            for wanted in [gain.seeds_until(abs(gain.points), tries)]
+        )
+        seen, short = {gain.column for gain in found}, self.several - wins[0]
+        missing = tuple(column.name for column in columns if column.name not in seen)
+        return Verdict(holds, effect, detail, needs, tuple(found), missing, short=short)
 
 
 @dataclass(frozen=True)

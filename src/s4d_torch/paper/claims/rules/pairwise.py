@@ -76,16 +76,18 @@ class Pairwise(ABC):
             detail += f" Without results: {', '.join(unseen)}."
         known: dict[str, Any] = {"unseen": unseen, "aside": tuple(aside)}
         if con if self.share == 1 else len(con) > len(pro):
-            return Verdict("fails", effect, detail, deciding=tuple(con), **known)
+            beside = tuple(gain for gain in found if gain not in con)
+            return Verdict("fails", effect, detail, deciding=tuple(con), beside=beside, **known)
         # what is said of most datasets, or of all, waits for them
         waits_for = (*lacking, *(unseen if self.everywhere or MAYBE < self.share < 1 else ()))
         telling = len(found) - len(aside)
-        enough = len(pro) == telling if self.share == 1 else len(pro) > self.share * telling
-        if enough and len(pro) > len(con) and not waits_for:
+        most = max(math.floor(self.share * telling), len(con)) + 1
+        short = max(0, (telling if self.share == 1 else most) - len(pro))
+        if not short and len(pro) > len(con) and not waits_for:
             return Verdict("holds", effect, detail, deciding=(*pro, *con), **known)
         waiting = [gain for gain in still_open if gain not in aside]
         needs = tuple(self._need(gain, tries) for gain in waiting)
-        shown = tuple(waiting or found)
+        shown, known["short"] = tuple(waiting or found), None if self.share == 1 else short
         return Verdict("not decided", effect, detail, needs, shown, waits_for, **known)
 
     def left_aside(self, found: Sequence[Gain], still_open: Sequence[Gain]) -> list[Gain]:
@@ -113,7 +115,7 @@ class Pairwise(ABC):
         """How many seeds would decide an open comparison."""
         noise, for_it = self.enough(gain)
         wanted = gain.seeds_until(noise, tries[for_it])
-        return Need(gain.rows, gain.column, gain.seeds, wanted, self.share == 1 and not for_it)
+        return Need(gain.rows, gain.column, gain.seeds, wanted, contrary=not for_it)
 
 
 def _missing(
