@@ -1,6 +1,7 @@
 """All that follows a state space in one operation: the answers of plain torch."""
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -157,6 +158,41 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
+@pytest.mark.parametrize("gate", ["glu", "linear"])
+def test_long_batches_lose_no_digits(gate: str) -> None:
+    """Half a million rows whose gradients are alike: sums in single precision would stand still."""
+    rows, wide = 2**19, WIDTH * (1 + (gate == "glu"))
+    y, matrix = signal(1, WIDTH).expand(rows, WIDTH), signal(wide, WIDTH)
+    how, matrix, of = mixing.Mixing(1), matrix.requires_grad_(), signal(wide).requires_grad_()
+    found = mixing.run(how, y, y, matrix, of)
+    grad = torch.full((rows, WIDTH), 0.1)
+    ours = torch.autograd.grad(found, [matrix, of], grad)
+    few = y[:1].double()
+    exact = mixing.plain_branch(how, few, *(both := [matrix.double(), of.double()]))
+    theirs = torch.autograd.grad(exact, both, rows * grad[:1].double())
+    agree(list(ours), list(theirs), 2e-6)
+
+
+def test_results_can_be_changed_in_place() -> None:
+    block, x = make_block(), signal(2, 70, WIDTH)
+    expected = block(x)[0] + 1
+    y, _ = block(x)
+    y.add_(1)
+    assert torch.equal(y, expected)
+    y.sum().backward()
+    short, _ = make_block()(x[:, :20])
+    short.add_(1).sum().backward()
+
+
+def test_gradients_in_batches() -> None:
+    block, x = make_block(), signal(1, 70, WIDTH).requires_grad_()
+    y, _ = block(x)
+    grads = signal(3, *y.shape)
+    together = torch.autograd.grad(y, x, grads, is_grads_batched=True, retain_graph=True)[0]
+    each = [torch.autograd.grad(y, x, grad, retain_graph=True)[0] for grad in grads]
+    agree([together], [torch.stack(each)])
+
+
 # -- what keeps it from being one operation --------------------------------------------------------
 
 
@@ -177,6 +213,65 @@ def test_whoever_listens_or_replaces_is_heard(name: str, calls: list[mixing.Mixi
     setattr(block.layer, name, nn.Sequential(getattr(block.layer, name), Twice()))
     block(x)
     assert not calls
+
+
+@pytest.mark.parametrize("name", ["activation", "dropout", "output", "gate"])
+def test_another_forward_is_called(name: str, calls: list[mixing.Mixing]) -> None:
+    """On the one module, as somebody patches it, or in a class of their own."""
+    block, x = make_block().eval(), signal(2, 50, WIDTH)
+    module = getattr(block.layer, name)
+    heard, forward = [], module.forward
+
+    def patched(*given: Any) -> Tensor:
+        heard.append(name)
+        return forward(*given)
+
+    module.forward = patched
+    block(x)
+    assert heard == [name]
+    assert not calls
+    del module.forward
+    module.__class__ = type("Mine", (type(module),), {"forward": lambda _, *given: patched(*given)})
+    block(x)
+    assert len(heard) == 2
+    assert not calls
+
+
+def test_hooks_of_all_modules_are_called(calls: list[mixing.Mixing]) -> None:
+    block, heard = make_block(), set[str]()
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: heard.add(type(module).__name__)
+    )
+    try:
+        block(signal(2, 50, WIDTH))
+    finally:
+        hook.remove()
+    assert {"GELU", "SequenceDropout", "Linear", "GLU"} <= heard
+    assert not calls
+
+
+def test_weights_of_another_kind(calls: list[mixing.Mixing]) -> None:
+    block, x = make_block(mixing="linear").eval(), signal(2, 50, WIDTH)
+    with torch.no_grad():
+        expected, linear = block(x)[0], block.layer.output
+        assert len(calls) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls it beta
+            sparse = linear.weight.detach().to_sparse_csr()
+        linear.weight = nn.Parameter(sparse, requires_grad=False)
+        agree([block(x)[0]], [expected])
+        linear.weight = nn.Parameter(sparse.to_dense())
+        linear.bias = nn.Parameter(torch.ones(1))  # for all features
+        linear.bias.data.zero_()
+        block(x)
+    assert len(calls) == 1
+
+
+def test_a_module_of_before_goes_on() -> None:
+    """Pickled whole when layers had no ``in_one_pass``."""
+    block, x = make_block(), signal(2, 50, WIDTH)
+    assert "in_one_pass" not in vars(block.layer)
+    assert torch.equal(copy.deepcopy(block)(x)[0], block(x)[0])
 
 
 @pytest.mark.parametrize(

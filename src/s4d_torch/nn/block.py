@@ -79,7 +79,7 @@ class Block(nn.Module):
             and pointwise.untouched(layer, layer.ssm, self.norm)
         )
         linear = cast(nn.Linear, layer.output)
-        if how is None or not plain or not pointwise.possible(x, linear.weight):
+        if how is None or not plain or not pointwise.possible(x, linear.weight, linear.bias):
             return None
         stored = layer.ssm.stored_for_short(x, rate)
         if stored is None:

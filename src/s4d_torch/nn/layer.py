@@ -101,7 +101,7 @@ def _drop(module: nn.Module, x: Tensor, pieces: Pieces | None) -> Tensor:
 
 def _share(module: nn.Module) -> float | None:
     """The part that a dropout drops; None of another module in its place."""
-    return module.share() if isinstance(module, SequenceDropout) else None
+    return module.share() if type(module) is SequenceDropout else None
 
 
 class Residual(NamedTuple):
@@ -137,6 +137,8 @@ class Layer(Pretrained):
 
     base: ClassVar[Method] = METHODS["s4d"]
     saved_as = "SavedLayer"
+    in_one_pass: bool = True
+    """what follows the state space, where it can be; not where weights come and go, as with FSDP"""
 
     def __init__(
         self,
@@ -173,7 +175,6 @@ class Layer(Pretrained):
         if mixed.width:
             self.output = linear(d_model, mixed.width * d_model, generator, **factory)
         self.gate = mixed.module().to(**factory)
-        self.in_one_pass = True  # where it can be; not where weights come and go, as with FSDP
 
     @outside_graphs
     def forward(
@@ -243,6 +244,7 @@ class Layer(Pretrained):
             and type(linear) is nn.Linear
             and linear.bias is not None
             and linear.weight.shape == shape
+            and linear.bias.shape == shape[:1]
             and pointwise.untouched(*inner)
         )
         if not known or kind is None or early is None or late is None:
@@ -254,9 +256,9 @@ class Layer(Pretrained):
         linear, how = self.output, self.mixes_in_one(residual)
         if how is None or torch.is_autocast_enabled("cpu"):  # which has its own linear map
             return None
-        if not pointwise.possible(y, residual.x, cast(nn.Linear, linear).weight):
-            return None
         weight, bias = cast(nn.Linear, linear).weight, cast(nn.Linear, linear).bias
+        if not pointwise.possible(y, residual.x, weight, bias):
+            return None
         return fused_mixing.run(fused_mixing.draw(*how), y, residual.x, weight, bias)
 
     def _activate(self, y: Tensor, pieces: Pieces | None) -> Tensor:

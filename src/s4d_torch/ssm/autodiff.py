@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
@@ -36,12 +37,16 @@ def at_hand(x: Tensor) -> bool:
     return x.is_cpu and has_values(x)
 
 
-def again() -> bool:
+def again(*grads: Tensor) -> bool:
     """Asked in a backward pass: whether its gradients will be differentiated, or come in batches.
 
-    Torch computes gradients with gradients turned on for ``create_graph=True`` alone.
+    Torch computes gradients with gradients turned on for ``create_graph=True`` alone. With
+    ``is_grads_batched=True`` it batches ``grads`` in an older way than ``torch.func`` does.
     """
-    return not torch.compiler.is_compiling() and (torch.is_grad_enabled() or transformed())
+    if torch.compiler.is_compiling():
+        return False
+    batched = any(is_legacy_batchedtensor(grad) for grad in grads)
+    return torch.is_grad_enabled() or transformed() or batched
 
 
 def gradients(

@@ -116,8 +116,8 @@ def norm_back(x, begin, length, weight, statistics, d, grad, grad_x, sums):  # t
         for i in range(0, H, W):
             away = (load(x, (begin + t) * H + i) - middle) * factor
             g = load(d, t * H + i)
-            store(sums, i, load(sums, i) + g * away)
-            store(sums, H + i, load(sums, H + i) + g)
+            add_wide(sums, i, g * away)
+            add_wide(sums, H + i, g)
             g = g * load(weight, i)
             along, across = along + g, across + g * away
         along, across = fill(x, total(along) / H), fill(x, total(across) / H)
@@ -135,8 +135,9 @@ def block_backward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The adjoint of :func:`block_forward`; a task is ``chunk`` sequences.
 
-    matrix is (N, H) here. grad_norm (chunks, 2 H), grad_taps (chunks, ways, G, L, W) in double
-    precision, grad_matrix (chunks, N, H) and grad_offset (chunks, N) begin as zeros, to be summed.
+    matrix is (N, H) here. What is to be summed begins as zeros: grad_matrix (chunks, N, H), and in
+    double precision grad_norm (chunks, 2 H), grad_taps (chunks, ways, G, L, W) and grad_offset
+    (chunks, N).
     """
     length, eps, kind, key, dropped, late_key, late_dropped = options
     H, N = x.shape[1], v.shape[1]

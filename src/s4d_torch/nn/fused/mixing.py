@@ -17,7 +17,9 @@ from s4d_torch.ssm.compiled.runtime import LANES, as_read, compiled_module, shar
 
 CODE = f"{__package__}.mixing_code"
 BLOCK = 64  # as in mixing_code.py
-CHUNKS = 8  # parts of the rows whose gradients are added up apart, for as many threads
+# Parts of the rows whose gradients are added up apart: for as many threads, and so that few enough
+# numbers of single precision are added one after the other.
+CHUNKS, LONGEST = 8, 2**13
 WIDEST = 256  # features; beyond, the linear map is better left to a library of matrix products
 
 
@@ -71,17 +73,17 @@ class _Mix(torch.autograd.Function):
             matrix=(matrix.T, (H, N)),
             offset=(offset, (N,)),
         )
-        v, out = kept_for_gate(rows, N, learns), torch.empty_like(rows)
-        arrays = (rows, residual, across, bias, v, out)
+        v, out = kept_for_gate(rows, N, learns), x.new_empty(x.shape)
+        arrays = (rows, residual, across, bias, v, out.view(-1, H))
         _share("mixing_forward", (tuple(mixing),), -(-count // BLOCK), BLOCK, arrays, H + N)
         ctx.mixing = mixing
         ctx.save_for_backward(y, matrix, offset, v)
-        return out.view(x.shape)
+        return out  # whole: a view of rows could not be changed in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         y, matrix, offset, v = ctx.saved_tensors
-        if again():
+        if again(grad):
             plain = partial(plain_branch, ctx.mixing)
             of_y, *of_linear = gradients(plain, (y, matrix, offset), (grad,))
             return None, None, of_y, grad, *of_linear
@@ -93,13 +95,14 @@ class _Mix(torch.autograd.Function):
             v=(v, (len(v), N)),
             grad=(grad.reshape(-1, H), (count, H)),
         )
-        chunk = -(-count // (BLOCK * CHUNKS))
+        chunk = min(-(-count // (BLOCK * CHUNKS)), LONGEST // BLOCK)
         chunks, found = -(-count // (BLOCK * chunk)), torch.empty_like(rows)
-        of_matrix, of_offset = rows.new_zeros(chunks, N * H), rows.new_zeros(chunks, N)
+        of_matrix = rows.new_zeros(chunks, N * H)
+        of_offset = rows.new_zeros(chunks, N, dtype=torch.float64)
         arrays = (rows, matrix, v, grads, found, of_matrix, of_offset)
         options = (tuple(ctx.mixing), chunk)
         _share("mixing_backward", options, chunks, 2 * chunk * BLOCK, arrays, 2 * H + N)
-        of_matrix, of_offset = of_matrix.sum(0).view(N, H), of_offset.sum(0)
+        of_matrix, of_offset = of_matrix.sum(0).view(N, H), of_offset.sum(0).to(torch.float32)
         return None, None, found.view(y.shape), grad, of_matrix, of_offset
 
 

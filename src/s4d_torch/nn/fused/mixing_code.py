@@ -16,7 +16,7 @@ from s4d_torch.nn.fused.pointwise_code import activate, sigmoid, slope
 from s4d_torch.ssm.compiled.code_cache import cached_njit, part
 from s4d_torch.ssm.compiled.runtime import LANES as W
 from s4d_torch.ssm.compiled.vector_math import drop
-from s4d_torch.ssm.compiled.vectors import add_products, fill, load, load_one, store
+from s4d_torch.ssm.compiled.vectors import add_products, add_wide, fill, load, load_one, store
 
 BLOCK = 64  # rows
 
@@ -25,28 +25,29 @@ BLOCK = 64  # rows
 def multiply(a, row, column, matrix, width, inner, rows, columns, out):  # type: ignore[no-untyped-def]
     """``out_rn += sum_k a[r row + k column] matrix[k width + n]`` for rows in fours.
 
-    Four rows and two vectors of the product are in registers at a time.
+    Four rows and two vectors of the product are in registers at a time. They begin at zero: what is
+    added up over many calls would lose the last digits of each product.
     """
+    nothing = fill(out, 0.0)
     for n in range(0, columns, 2 * W):
         for r in range(0, rows, 4):
             o0 = r * columns + n
             o1, o2, o3 = o0 + columns, o0 + 2 * columns, o0 + 3 * columns
-            low = (load(out, o0), load(out, o1), load(out, o2), load(out, o3))
-            high = (load(out, o0 + W), load(out, o1 + W), load(out, o2 + W), load(out, o3 + W))
+            low = high = (nothing, nothing, nothing, nothing)
             for k in range(inner):
                 p = r * row + k * column
                 one, two = load_one(a, p), load_one(a, p + row)
                 three, four = load_one(a, p + 2 * row), load_one(a, p + 3 * row)
                 low = add_products(low, (one, two, three, four), load(matrix, k * width + n))
                 high = add_products(high, (one, two, three, four), load(matrix, k * width + n + W))
-            store(out, o0, low[0])
-            store(out, o1, low[1])
-            store(out, o2, low[2])
-            store(out, o3, low[3])
-            store(out, o0 + W, high[0])
-            store(out, o1 + W, high[1])
-            store(out, o2 + W, high[2])
-            store(out, o3 + W, high[3])
+            store(out, o0, load(out, o0) + low[0])
+            store(out, o1, load(out, o1) + low[1])
+            store(out, o2, load(out, o2) + low[2])
+            store(out, o3, load(out, o3) + low[3])
+            store(out, o0 + W, load(out, o0 + W) + high[0])
+            store(out, o1 + W, load(out, o1 + W) + high[1])
+            store(out, o2 + W, load(out, o2 + W) + high[2])
+            store(out, o3 + W, load(out, o3 + W) + high[3])
 
 
 @part
@@ -92,7 +93,7 @@ def join_rows(u, begin, rows, x, key, dropped, v, out):  # type: ignore[no-untyp
 
 @part
 def join_back(v, grad, begin, rows, key, dropped, d, sums):  # type: ignore[no-untyped-def]
-    """Of v from those of out, and their sums over rows added to ``sums``."""
+    """Of v from those of out, and their sums over rows added to ``sums``, in double precision."""
     H, N = grad.shape[1], v.shape[1]
     one = fill(grad, 1.0)
     for t in range(rows):
@@ -104,10 +105,10 @@ def join_back(v, grad, begin, rows, key, dropped, d, sums):  # type: ignore[no-u
                 s = sigmoid(grad, load(v, (begin + t) * N + H + i))
                 by = g * load(v, (begin + t) * N + i) * s * (one - s)
                 store(d, t * N + H + i, by)
-                store(sums, H + i, load(sums, H + i) + by)
+                add_wide(sums, H + i, by)
                 g = g * s
             store(d, t * N + i, g)
-            store(sums, i, load(sums, i) + g)
+            add_wide(sums, i, g)
 
 
 @part
@@ -154,7 +155,8 @@ def mixing_backward(  # type: ignore[no-untyped-def]
 ):
     """The adjoint; a task is ``chunk`` blocks. matrix is (N, H) here.
 
-    grad_matrix (chunks, N, H) and grad_offset (chunks, N) begin as zeros, to be summed.
+    grad_matrix (chunks, N, H), and grad_offset (chunks, N) in double precision, begin as zeros, to
+    be summed.
     """
     kind, key, dropped, late_key, late_dropped = options
     H = y.shape[1]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules import module as every_module
 
 from s4d_torch.nn.activation import GELU, NONE, RELU, SILU, TANH
 from s4d_torch.ssm.autodiff import again, gradients
@@ -25,6 +26,10 @@ PLAIN: dict[int, Callable[[Tensor], Tensor]] = {
     NONE: lambda x: x,
 }
 KINDS = {nn.GELU: GELU, nn.ReLU: RELU, nn.SiLU: SILU, nn.Tanh: TANH, nn.Identity: NONE}
+# Hooks of all modules, as torch keeps them.
+LISTENERS = [
+    f"_global_{when}_{kind}" for when in ("forward", "backward") for kind in ("hooks", "pre_hooks")
+]
 CODE = f"{__package__}.pointwise_code"
 CHUNK = 256  # rows whose gradients of a norm's weights are added up before all are
 WORK = 8  # mode steps of the scan that one number takes, about
@@ -34,15 +39,22 @@ def possible(*tensors: Tensor) -> bool:
     """Whether all of these, whose last axis are features, can be read by compiled code here."""
     return (
         all(x.dtype == torch.float32 and x.shape[-1] >= LANES and x.numel() for x in tensors)
+        and all(x.layout == torch.strided for x in tensors)
         and available(tensors[0].device, torch.float32)
         and not watched(tensors)
     )
 
 
 def untouched(*modules: nn.Module) -> bool:
-    """Whether nobody listens to calls of these modules: then they need not be called."""
-    return not any(
-        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+    """Whether nobody listens to calls of these modules, nor calls something else in their place:
+    then they need not be called.
+    """
+    return not any(getattr(every_module, name) for name in LISTENERS) and not any(
+        m._forward_hooks
+        or m._forward_pre_hooks
+        or m._backward_hooks
+        or m._backward_pre_hooks
+        or "forward" in vars(m)
         for m in modules
     )
 
@@ -88,7 +100,8 @@ def draw(p: float) -> tuple[int, int]:
     """A key for this call, from torch's generator, and how many of 2^32 numbers are dropped."""
     if p == 0:
         return 0, 0
-    return int(torch.empty((), dtype=torch.int64).random_()), round(p * 2**32)
+    dropped = min(round(p * 2**32), 2**32 - 1)
+    return int(torch.empty((), dtype=torch.int64).random_()), dropped
 
 
 def _share(name: str, options: tuple[Any, ...], tensors: list[Tensor]) -> None:
@@ -114,21 +127,22 @@ class _Activate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         (x,) = ctx.saved_tensors
-        if again():
+        if again(grad):
             of_x, *_ = gradients(partial(_plain_activate, *ctx.options), (x,), (grad,))
             return of_x, None, None, None
         n = x.shape[-1]
         given = _rows(x=(x, n), grad=(grad, n))
-        found = torch.empty_like(given[0])
-        _share("activate_backward", ctx.options, [*given, found])
-        return found.view(x.shape), None, None, None
+        found = x.new_empty(x.shape)
+        _share("activate_backward", ctx.options, [*given, found.view(-1, n)])
+        return found, None, None, None
 
 
 def _run_activate(x: Tensor, kind: int, key: int, dropped: int) -> Tensor:
-    (rows,) = _rows(x=(x, x.shape[-1]))
-    y = torch.empty_like(rows)
-    _share("activate_forward", (kind, key, dropped), [rows, y])
-    return y.view(x.shape)
+    n = x.shape[-1]
+    (rows,) = _rows(x=(x, n))
+    y = x.new_empty(x.shape)  # whole: a view of rows could not be changed in place
+    _share("activate_forward", (kind, key, dropped), [rows, y.view(-1, n)])
+    return y
 
 
 def _plain_activate(kind: int, key: int, dropped: int, x: Tensor) -> Tensor:
@@ -148,14 +162,14 @@ class _Join(torch.autograd.Function):
         ctx.save_for_backward(v)
         ctx.options, ctx.features = (int(gated), key, dropped), n
         rows, residual = _rows(v=(v, 2 * n if gated else n), x=(x, n))
-        y = torch.empty_like(residual)
-        _share("join_forward", ctx.options, [rows, residual, y])
-        return y.view(x.shape)
+        y = x.new_empty(x.shape)
+        _share("join_forward", ctx.options, [rows, residual, y.view(-1, n)])
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
         (v,) = ctx.saved_tensors
-        if again():
+        if again(grad):
             of_v, *_ = gradients(partial(_plain_branch, *ctx.options), (v,), (grad,))
             return of_v, grad, None, None, None
         rows, grads = _rows(v=(v, v.shape[-1]), grad=(grad, ctx.features))
@@ -175,17 +189,17 @@ class _Norm(torch.autograd.Function):
         n = x.shape[-1]
         (rows,) = _rows(x=(x, n))
         affine = as_read(torch.float32, weight=(weight, (n,)), bias=(bias, (n,)))
-        y, statistics = torch.empty_like(rows), rows.new_empty(rows.shape[0], 2)
-        _share("norm_forward", (eps,), [rows, *affine, y, statistics])
+        y, statistics = x.new_empty(x.shape), rows.new_empty(rows.shape[0], 2)
+        _share("norm_forward", (eps,), [rows, *affine, y.view(-1, n), statistics])
         ctx.save_for_backward(x, weight, bias, statistics)
         ctx.eps = eps
-        return y.view(x.shape)
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         x, weight, bias, statistics = ctx.saved_tensors
         n = x.shape[-1]
-        if again():
+        if again(grad):
             plain = partial(_plain_norm, ctx.eps)
             return *gradients(plain, (x, weight, bias), (grad,)), None
         rows, grads, statistics = _rows(x=(x, n), grad=(grad, n), statistics=(statistics, 2))

@@ -63,18 +63,18 @@ class _Block(torch.autograd.Function):
             matrix=(matrix.T, (H, wide)),
             offset=(offset, (wide,)),
         )
-        y, out, v = torch.empty_like(x), torch.empty_like(x), kept_for_gate(x, wide)
+        y, out, v = torch.empty_like(x), x.new_empty(batch, length, H), kept_for_gate(x, wide)
         size = (ROWS + 2 * _rows(length)) * LANES + _rows(length) * (LANES + 2 * H + wide + 2)
-        arrays = (x, weight, bias, taps, across, offset, y, v, out)
+        arrays = (x, weight, bias, taps, across, offset, y, v, out.view(-1, H))
         _share("block_forward", choices, length, batch, batch, (), arrays, size)
         ctx.choices, ctx.shape = choices, (batch, length, H)
         ctx.save_for_backward(*given, taps, y, v)
-        return out.view(batch, length, H)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         *given, taps, y, v = ctx.saved_tensors
-        if again():
+        if again(grad):
             return None, *gradients(partial(_plain, ctx.choices), given, (grad,))
         x, weight, bias, C, decay, frequency, B, log_dt, D, matrix, _ = given
         choices, (batch, length, H) = ctx.choices, ctx.shape
@@ -92,9 +92,11 @@ class _Block(torch.autograd.Function):
         )
         chunk = -(-batch // CHUNKS)
         chunks, grad_x = -(-batch // chunk), torch.empty_like(x)
-        of_norm, of_matrix = x.new_zeros(chunks, 2 * H), x.new_zeros(chunks, wide * H)
-        of_offset = x.new_zeros(chunks, wide)
-        of_taps = x.new_zeros(chunks, *taps.shape, dtype=torch.float64)
+        of_matrix = x.new_zeros(chunks, wide * H)
+        shapes = (2 * H,), tuple(taps.shape), (wide,)
+        of_norm, of_taps, of_offset = (
+            x.new_zeros(chunks, *shape, dtype=torch.float64) for shape in shapes
+        )
         arrays = (x, weight, bias, taps, matrix, y, v, grad)
         grads = (grad_x, of_norm, of_taps, of_matrix, of_offset)
         size = 2 * (ROWS + 2 * _rows(length)) * LANES
@@ -103,11 +105,12 @@ class _Block(torch.autograd.Function):
         taps_grad = of_taps.sum(0).to(torch.float32)
         stored = (C, decay, frequency, B, log_dt)
         of_stored = vandermonde.taps_backward(taps_grad, list(choices.codes), choices.rate, *stored)
-        of_weight, of_bias = of_norm.sum(0).chunk(2) if len(weight) else (None, None)
+        sums = of_norm.sum(0).to(torch.float32)
+        of_weight, of_bias = sums.chunk(2) if len(weight) else (None, None)
         return (
             *(None, grad_x.view(batch, length, H), of_weight, of_bias, *of_stored),
             *(taps_grad[0, :, 0].flatten()[: len(D)], of_matrix.sum(0).view(wide, H)),
-            of_offset.sum(0),
+            of_offset.sum(0).to(torch.float32),
         )
 
 
