@@ -68,6 +68,7 @@ STEPS = (
     Step(("trainable",), ("scifar", "bidmc-hr", "bidmc-spo2"), TRAINED, seeds=(0, 1, 2, 3)),
     Step(("trainable-b", "discretization"), ("scifar",)),
     Step(("lra", "listops-choices"), ("listops",), (*VARIANTS, "post-norm", "pre-norm", "smaller")),
+    Step(("lra",), ("listops",), VARIANTS, seeds=(0, 1, 2, 3)),
     Step(("image-choices", "original-s4"), ("image", "text")),
     Step(("trainable-b", "discretization"), ("scifar",), seeds=(0, 1, 2)),
     Step(("longer",), ("bidmc-spo2", "bidmc-hr")),

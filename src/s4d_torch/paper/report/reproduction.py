@@ -193,7 +193,7 @@ def _by_paper(finding: Finding) -> str:
 def _open(judged: Judged) -> list[PageBlock]:
     """What is not decided: a line for each, with the comparison that waits."""
     items = [
-        (finding.name, sentences(f"{_furthest(verdict)}; {_takes(verdict)}", _by_paper(finding)))
+        (finding.name, sentences(f"{_waiting(verdict)}; {_takes(verdict)}", _by_paper(finding)))
         for finding, verdict in judged
         if verdict.standing != "not run"
     ]
@@ -220,18 +220,21 @@ def _takes(verdict: Verdict) -> str:
     return " and ".join(part for part in (seeds, runs) if part)
 
 
-def _furthest(verdict: Verdict) -> str:
-    """The comparison that would contradict it first; or else the one that takes the most seeds."""
+def _waiting(verdict: Verdict) -> str:
+    """The comparison whose seeds are counted: the first that would contradict it, the last that has
+    to support it, or else the one that takes the most.
+    """
     if not verdict.deciding:
         return verdict.effect
-    wanted = {
-        (need.rows, need.column): (need.contrary, need.wanted or math.inf) for need in verdict.needs
-    }
+    needs = {(need.rows, need.column): need for need in verdict.needs}
+    turned = verdict.first_contrary is not None
 
     def place(gain: Gain) -> tuple[bool, float]:
-        contrary, seeds = wanted.get((gain.rows, gain.column), (False, 0.0))
-        contrary = contrary and verdict.first_contrary is not None
-        return contrary, -seeds if contrary else seeds
+        need = needs.get((gain.rows, gain.column))
+        if need is None:
+            return False, 0.0
+        counted = need.wanted == verdict.seeds_wanted and need.contrary == turned
+        return counted, need.wanted or math.inf
 
     return _compared(max(verdict.deciding, key=place))
 
