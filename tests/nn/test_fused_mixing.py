@@ -237,6 +237,17 @@ def test_another_forward_is_called(name: str, calls: list[mixing.Mixing]) -> Non
     assert not calls
 
 
+@pytest.mark.parametrize("name", ["dropout", "drop_path"])
+def test_what_stands_around_a_layer_can_be_replaced(name: str, calls: list[mixing.Mixing]) -> None:
+    block, x = make_block().eval(), signal(2, 50, WIDTH)
+    expected = block(x)[0].detach()
+    setattr(block, name, nn.Identity())
+    agree([block(x)[0]], [expected])
+    setattr(block, name, Twice())
+    agree([block(x)[0]], [2 * expected - x])
+    assert len(calls) == 1
+
+
 def test_hooks_of_all_modules_are_called(calls: list[mixing.Mixing]) -> None:
     block, heard = make_block(), set[str]()
     hook = nn.modules.module.register_module_forward_hook(

@@ -119,9 +119,12 @@ class Residual(NamedTuple):
 
     def share(self) -> float | None:
         """The part of the branch that is dropped, if that is all that happens to it."""
-        deep = self.drop_path.training and self.drop_path.p > 0
-        touched = deep or not pointwise.untouched(self.dropout, self.drop_path)
-        return None if touched else _share(self.dropout)
+        ours = type(self.drop_path) is StochasticDepth and pointwise.untouched(
+            self.dropout, self.drop_path
+        )
+        if not ours or (self.drop_path.training and self.drop_path.p > 0):
+            return None
+        return _share(self.dropout)
 
 
 SAVED = ("d_model", "d_state", "method", "activation", "mixing")  # others where they are changed
