@@ -26,7 +26,7 @@ IN_SHORT = (
     "interval lies within 2 points, or 10 % of an RMSE, and not alike where a difference beyond "
     "noise is larger; one is far better, and the other poor, where the interval lies beyond: a "
     "margin of ours, as the paper names none. One seed decides nothing. Each verdict may be wrong "
-    "once in twenty, as nothing is corrected for the number of findings; once in ten where seeds "
+    "once in twenty, as nothing is corrected for the number of findings; once in nine where seeds "
     "were added because it was open, and once in six for a row that alone spreads far more."
 )
 

@@ -38,7 +38,7 @@ JUDGEMENT = (
     "one is far better, and the other poor, where it lies beyond. That margin is ours, as the "
     "paper names none. One seed decides nothing. Each verdict may be wrong once in twenty: nothing "
     "is corrected for their number. Where seeds were added because a finding was open, it "
-    "was looked at more than once: with two, three and four seeds it is wrong up to once in ten "
+    "was looked at more than once: with two, three and four seeds it is wrong up to once in nine "
     "times. A row that spreads far more than all others, but not between the two seeds it has, is "
     "told apart wrongly in up to one of six. Rows are not alike, and one not competitive, where "
     "their difference is beyond noise and as it stands beyond the margin; its interval may reach "
