@@ -174,7 +174,8 @@ def _left_out(finding: Finding, verdict: Verdict) -> str:
     unseen = "; ".join((*verdict.unseen, *blind))
     not_seen = f"Not seen on {unseen}" if unseen else ""
     limit = f"It may still be so: {verdict.limit}" if verdict.limit else ""
-    return sentences(not_seen, limit, _by_paper(finding))
+    paper = _by_paper(finding)
+    return sentences(not_seen, limit, f"By the paper's numbers: {paper}" if paper else "")
 
 
 def _compared(gain: Gain) -> str:
@@ -183,49 +184,47 @@ def _compared(gain: Gain) -> str:
 
 
 def _by_paper(finding: Finding) -> str:
-    """``By the paper's numbers it holds.``, or nothing where it prints none."""
+    """``holds``, ``fails`` or ``open`` by the numbers that the paper prints, if it does."""
     verdict = finding.decide_by_paper()
-    if verdict is None:
-        return ""
-    return f"By the paper's numbers it {verdict.holds.replace('not decided', 'is not decided')}"
+    return "" if verdict is None else verdict.holds.replace("not decided", "open")
 
 
 def _open(judged: Judged) -> list[PageBlock]:
     """What is not decided: a line for each, with the comparison that waits."""
-    items = [
-        (finding.name, sentences(f"{_waiting(verdict)}; {_takes(verdict)}", _by_paper(finding)))
+    rows = [
+        [finding.name, *_waiting(verdict), _takes(verdict), _by_paper(finding)]
         for finding, verdict in judged
         if verdict.standing != "not run"
     ]
     blocks: list[PageBlock] = [Heading(f"Open: {len(judged)} of {len(FINDINGS)}")]
-    if items:
-        what = "Compared and not decided, with the comparison that waits and what it would take:"
-        blocks += [Paragraph(what), Bullets(items)]
+    if rows:
+        header = ["compared, not decided", "waits for", "difference", "takes", "paper's numbers"]
+        blocks.append(Table(header, rows, "If differences stay as seen."))
     if rest := [finding.name for finding, verdict in judged if verdict.standing == "not run"]:
         blocks.append(Paragraph(f"Not run yet: {', '.join(rest)}."))
     return blocks
 
 
 def _takes(verdict: Verdict) -> str:
-    """``3 seeds``, ``other test cases of BIDMC (SpO2)``, a larger scale, or what was not run."""
+    """``3 seeds``, ``other test cases``, a larger scale, or what was not run."""
     if verdict.unlearned:
         return "a larger scale"
     if verdict.standing == "open whatever the seeds":
-        return f"other test cases of {verdict.hopeless}"
+        return "other test cases"
     wanted = None if verdict.short == 0 else verdict.seeds_wanted
     seeds = _seeds(wanted) if wanted else ""
     if verdict.first_contrary is not None:
-        return f"{seeds} to contradict it, unless it is the scale" * bool(verdict.reserve) or seeds
+        return f"{seeds}, to be not so here" if verdict.reserve else seeds
     runs = f"runs of {', '.join(verdict.missing)}" if verdict.missing else ""
     return " and ".join(part for part in (seeds, runs) if part)
 
 
-def _waiting(verdict: Verdict) -> str:
-    """The comparison whose seeds are counted: the first that would contradict it, the last that has
-    to support it, or else the one that takes the most.
+def _waiting(verdict: Verdict) -> tuple[str, str]:
+    """The comparison whose seeds are counted, and its interval: the first that would contradict it,
+    the last that has to support it, or else the one that takes the most.
     """
     if not verdict.deciding:
-        return verdict.effect
+        return verdict.effect, ""
     needs = {(need.rows, need.column): need for need in verdict.needs}
     turned = verdict.first_contrary is not None
 
@@ -236,7 +235,8 @@ def _waiting(verdict: Verdict) -> str:
         counted = need.wanted == verdict.seeds_wanted and need.contrary == turned
         return counted, need.wanted or math.inf
 
-    return _compared(max(verdict.deciding, key=place))
+    found = max(verdict.deciding, key=place)
+    return f"{found.rows[0]} over {found.rows[1]}, {found.column}", found.interval
 
 
 def _without_training(report: str) -> PageBlock:
