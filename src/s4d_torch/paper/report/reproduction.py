@@ -189,42 +189,59 @@ def _by_paper(finding: Finding) -> str:
     return "" if verdict is None else verdict.holds.replace("not decided", "open")
 
 
+WAITS = {
+    "open for more seeds": "More seeds would decide, if differences stay as seen",
+    "open whatever the seeds": "No number of seeds would, with these test cases",
+    "open for more runs": "Other datasets or rows are missing",
+    "nothing learned": "Nothing was learned that could be compared",
+    "not run": "Not run yet",
+}
+
+
 def _open(judged: Judged) -> list[PageBlock]:
-    """What is not decided: a line for each, with the comparison that waits."""
-    rows = [
-        [finding.name, *_waiting(verdict), _takes(verdict), _by_paper(finding)]
-        for finding, verdict in judged
-        if verdict.standing != "not run"
-    ]
+    """What is not decided, by what it waits for, with the comparison that stands in the way."""
+    items = []
+    for standing, words in WAITS.items():
+        found = [(finding, verdict) for finding, verdict in judged if verdict.standing == standing]
+        shown = (
+            f.name if standing == "not run" else f"{f.name} ({_takes(v)}{_waiting(v)})"
+            for f, v in found
+        )
+        if found:
+            items.append((f"{words} ({len(found)})", sentences(", ".join(shown))))
+    printed: dict[str, list[str]] = {"holding": [], "failing": [], "open": []}
+    words_for = dict(zip(("holds", "fails", "open"), printed, strict=True))
+    for finding, verdict in judged:
+        if verdict.standing != "not run" and (paper := _by_paper(finding)):
+            printed[words_for[paper]].append(finding.name)
+    said = "; ".join(f"{word}: {', '.join(names)}" for word, names in printed.items() if names)
     blocks: list[PageBlock] = [Heading(f"Open: {len(judged)} of {len(FINDINGS)}")]
-    if rows:
-        header = ["compared, not decided", "waits for", "difference", "takes", "paper's numbers"]
-        blocks.append(Table(header, rows, "If differences stay as seen."))
-    if rest := [finding.name for finding, verdict in judged if verdict.standing == "not run"]:
-        blocks.append(Paragraph(f"Not run yet: {', '.join(rest)}."))
-    return blocks
+    if any(verdict.standing != "not run" for _, verdict in judged):
+        beside = "Beside each is the comparison that stands in its way"
+        blocks.append(
+            Paragraph(sentences(beside, f"By the paper's numbers {said}" if said else ""))
+        )
+    return [*blocks, Bullets(items)]
 
 
 def _takes(verdict: Verdict) -> str:
-    """``3 seeds``, ``other test cases``, a larger scale, or what was not run."""
-    if verdict.unlearned:
-        return "a larger scale"
-    if verdict.standing == "open whatever the seeds":
-        return "other test cases"
-    wanted = None if verdict.short == 0 else verdict.seeds_wanted
-    seeds = _seeds(wanted) if wanted else ""
+    """``3 seeds and SC: ``, or nothing where what it waits for has been said."""
+    if verdict.standing not in ("open for more seeds", "open for more runs"):
+        return ""
+    seeds = "" if verdict.short == 0 else _seeds(verdict.seeds_wanted or 0)
     if verdict.first_contrary is not None:
-        return f"{seeds}, to be not so here" if verdict.reserve else seeds
-    runs = f"runs of {', '.join(verdict.missing)}" if verdict.missing else ""
-    return " and ".join(part for part in (seeds, runs) if part)
+        return f"{seeds}, to be not so here: " if verdict.reserve else f"{seeds}: "
+    missing = " and ".join(verdict.missing) if len(verdict.missing) < 3 else "most datasets"
+    parts = (seeds if verdict.standing == "open for more seeds" else "", missing)
+    return f"{' and '.join(part for part in parts if part)}: "
 
 
-def _waiting(verdict: Verdict) -> tuple[str, str]:
-    """The comparison whose seeds are counted, and its interval: the first that would contradict it,
+def _waiting(verdict: Verdict) -> str:
+    """The interval of the comparison whose seeds are counted: the first that would contradict it,
     the last that has to support it, or else the one that takes the most.
     """
     if not verdict.deciding:
-        return verdict.effect, ""
+        return verdict.effect
     needs = {(need.rows, need.column): need for need in verdict.needs}
     turned = verdict.first_contrary is not None
 
@@ -236,7 +253,7 @@ def _waiting(verdict: Verdict) -> tuple[str, str]:
         return counted, need.wanted or math.inf
 
     found = max(verdict.deciding, key=place)
-    return f"{found.rows[0]} over {found.rows[1]}, {found.column}", found.interval
+    return f"{found.column} {found.interval}"
 
 
 def _without_training(report: str) -> PageBlock:
