@@ -140,8 +140,7 @@ class Layer(Pretrained):
 
     base: ClassVar[Method] = METHODS["s4d"]
     saved_as = "SavedLayer"
-    in_one_pass: bool = True
-    """what follows the state space, where it can be; not where weights come and go, as with FSDP"""
+    in_one_pass: bool = True  # what follows the SSM; not where weights come and go, as with FSDP
 
     def __init__(
         self,
