@@ -38,8 +38,8 @@ WORK = 8  # mode steps of the scan that one number takes, about
 def possible(*tensors: Tensor) -> bool:
     """Whether all of these, whose last axis are features, can be read by compiled code here."""
     return (
-        all(x.dtype == torch.float32 and x.shape[-1] >= LANES and x.numel() for x in tensors)
-        and all(x.layout == torch.strided for x in tensors)
+        all(x.dtype == torch.float32 and x.layout == torch.strided for x in tensors)
+        and all(x.shape[-1] >= LANES and x.numel() for x in tensors)
         and available(tensors[0].device, torch.float32)
         and not watched(tensors)
     )

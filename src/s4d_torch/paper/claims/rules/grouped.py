@@ -172,7 +172,7 @@ def _on_their_sides(
             return Verdict("fails", effect)
         if not right or distance <= gain.noise():
             wanted = gain.seeds_until(distance, tries)
-            needs.append(Need(gain.rows, column, gain.seeds, wanted))
+            needs.append(Need(gain.rows, column, gain.seeds, wanted, contrary=not right))
     return Verdict("not decided" if needs else "holds", effect, needs=tuple(needs))
 
 
