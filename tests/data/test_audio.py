@@ -228,8 +228,9 @@ def speech(tmp_path: Path) -> Path:
     return root
 
 
-def load_words(root: Path, *words: str, sample_rate: Any = 16000) -> Dataset:
-    return load_speech(SpeechOptions(words, sample_rate), DataFolder(root.parent, download=False))
+def load_words(root: Path, *words: str, **options: Any) -> Dataset:
+    options["words"] = words
+    return load_speech(SpeechOptions(**options), DataFolder(root.parent, download=False))
 
 
 def rows(split: Split) -> set[bytes]:
@@ -311,6 +312,23 @@ def test_without_test_clips_half_of_the_validation_speakers_test(speech: Path) -
     assert rows(data.test) == {tone(4)[:, None].tobytes(), tone(14)[:, None].tobytes()}
 
 
+def test_folds_keep_every_speaker_back_once(speech: Path) -> None:
+    """In each fold no speaker is in two splits, and over all folds each clip is tried once."""
+    for i in range(20):  # of ten more speakers, two words each
+        word = ("no", "yes")[i // 10]
+        write_wav(speech / f"{word}/000001{i % 10:02}_nohash_0.wav", tone(100 + i))
+    clips, held_back = set.union(*map(rows, load_words(speech).splits.values())), []
+    for fold in range(5):
+        data = load_words(speech, fold=fold)
+        require_disjoint(data)
+        assert set.union(*map(rows, data.splits.values())) == clips
+        speakers = [set(split.groups[split.index]) for split in data.splits.values()]
+        assert min(map(len, speakers)) > 0
+        assert len(set.union(*speakers)) == sum(map(len, speakers)) == 17
+        held_back += [*rows(data.validation), *rows(data.test)]
+    assert sorted(held_back) == sorted(clips)
+
+
 def test_added_clips_are_noticed(speech: Path) -> None:
     assert len(load_words(speech).train) == 8
     write_wav(speech / "no/0000000a_nohash_0.wav", tone(55))
@@ -326,6 +344,8 @@ def test_speech_options_and_files_are_checked(speech: Path) -> None:
         SpeechOptions(("yes",))
     with pytest.raises(ValueError, match="sample_rate 4000: choose 16000 or 8000"):
         SpeechOptions(sample_rate=4000)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fold 5: choose one of 0 to 4, or none"):
+        SpeechOptions(fold=5)
     with pytest.raises(MissingDataError, match="no folder for bed, cat; there are no, yes"):
         load_words(speech, "yes", "bed", "cat")
     write_wav(speech / "no/00000000_nohash_0.wav", tone(0), rate=8000)

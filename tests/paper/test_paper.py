@@ -195,6 +195,15 @@ def test_step_sizes_last_as_long_at_any_sampling_rate() -> None:
     assert {rows[row](ablation("bidmc-spo2", "study")).method.dt_max for row in rows} == {0.5}
 
 
+def test_each_seed_keeps_other_speakers_back_at_scale_study_alone() -> None:
+    for name in ("trainable", "large", "speech-rates"):
+        for scale, folds in (("full", [None] * 6), ("study", [0, 1, 2, 3, 4, 0])):
+            for seed, fold in enumerate(folds):
+                runs = (each.config for each in RECIPES[name].experiments(scale, [seed]))
+                speech = [config.data.fold for config in runs if config.task == "sc35"]
+                assert set(speech) == {fold}
+
+
 def test_columns_of_one_task_share_their_runs() -> None:
     recipe = RECIPES["speech-rates"]
     first, second = recipe.columns

@@ -213,6 +213,47 @@ def test_intervals_cover_what_they_should(rows: int, factor: float, most: float)
     assert false / 200 < most
 
 
+def test_other_cases_with_each_seed_are_more_cases() -> None:
+    """Seeds that share their cases share their error; what is drawn anew adds to it."""
+    ours, theirs = (scored(right(100, 0.8, seed=side)) for side in (0, 1))
+
+    def error(draws: int) -> Spread:
+        data = [f"fold {seed % draws}" for seed in range(4)]
+        sides = [
+            {seed: replace(one, data=data[seed]) for seed in range(4)} for one in (ours, theirs)
+        ]
+        return paired_error(*sides)
+
+    same, halves, folds = error(1), error(2), error(4)
+    assert same.deviation == pytest.approx(2 * folds.deviation)
+    assert same.deviation == pytest.approx(math.sqrt(2) * halves.deviation)
+    assert folds.freedom == pytest.approx(4 * same.freedom, rel=0.1)
+
+
+@pytest.mark.parametrize("cases", [50, 400])
+def test_intervals_over_folds_cover_what_they_should(cases: int) -> None:
+    """Rows of equal worth on other cases with each seed, which are as hard for all of them."""
+    rng = np.random.default_rng(0)
+    names = list(RECIPES["initialization"].rows)[:8]
+    columns = RECIPES["initialization"].columns[:1]
+    false, widths = 0, []
+    for _ in range(150):
+        table: dict[str, dict[str, dict[int, Score]]] = {name: {"sCIFAR": {}} for name in names}
+        for seed in range(3):
+            easy = rng.normal(1, 1.5, cases)  # by this much a case is right
+            for name in names:
+                found = Outcomes(easy + rng.normal(0, 0.1) + rng.normal(0, 1, cases) > 0)
+                table[name]["sCIFAR"][seed] = replace(scored(found), data=f"fold {seed}")
+        evidence = Evidence(RECIPES["initialization"], table)
+        [gain] = evidence.gains([(names[0], names[-1])], columns)
+        assert gain.draws == 3
+        false += abs(gain.points) > gain.noise()
+        widths.append(gain.noise() / replace(gain, draws=1).noise())
+        assert gain.noise(seeds=5) < gain.noise()
+    assert false / 150 < 0.09
+    assert np.mean(widths) < 0.9  # what is in the spread already is not counted again
+
+
 def test_scores_on_other_data_have_no_difference() -> None:
     ours, other = (replace(score_of(60.0, accuracy=True), data=data) for data in ("a", "b"))
     with pytest.raises(ValueError, match="different data"):

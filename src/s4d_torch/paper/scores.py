@@ -6,7 +6,7 @@ many per cent.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,8 +122,41 @@ def paired_error(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> Spre
     """The standard error, from the cases, of the mean difference over the seeds of both.
 
     Case by case where both were measured on the same ones: what is hard for both is no difference.
+    Seeds that share their data share its error; other data are other cases, drawn anew.
     """
-    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    by_data: dict[str, list[tuple[Score, Score]]] = {}
+    for seed in ours:
+        if seed in theirs:
+            by_data.setdefault(ours[seed].data, []).append((ours[seed], theirs[seed]))
+    return _mean_of_draws([(len(pairs), _error_of(pairs)) for pairs in by_data.values()])
+
+
+def error_of_mean(scores: Iterable[Score]) -> Spread:
+    """The standard error, from the cases, of the mean of several runs."""
+    by_data: dict[str, list[Score]] = {}
+    for score in scores:
+        by_data.setdefault(score.data, []).append(score)
+    return _mean_of_draws([(len(some), max(map(alone, some))) for some in by_data.values()])
+
+
+def _mean_of_draws(draws: Sequence[tuple[int, Spread]]) -> Spread:
+    """Of a mean over independent draws of cases, so many runs on each."""
+    if len(draws) == 1:
+        return draws[0][1]
+    runs = sum(count for count, _ in draws)
+    parts = [((count / runs * draw.deviation) ** 2, draw.freedom) for count, draw in draws]
+    return Spread(math.sqrt(sum(part for part, _ in parts)), satterthwaite(parts))
+
+
+def satterthwaite(parts: Iterable[tuple[float, float]]) -> float:
+    """The degrees of freedom of a sum of variances, each known by its own."""
+    parts = list(parts)
+    squares = sum(part**2 / freedom for part, freedom in parts)
+    return max(1.0, sum(part for part, _ in parts) ** 2 / squares) if squares else MANY
+
+
+def _error_of(pairs: Sequence[tuple[Score, Score]]) -> Spread:
+    """The standard error of the mean difference of runs on the same cases."""
     if all(_same_cases(a, b) for a, b in pairs) and len({_size(a) for a, _ in pairs}) == 1:
         each = [a.influence - b.influence for a, b in pairs]  # type: ignore[operator]
         return sampling_error(np.mean(each, axis=0), pairs[0][0].groups)

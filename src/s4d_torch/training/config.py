@@ -35,7 +35,8 @@ LATER_OF_DATA = {
     "audio-folder": ("resample", "mono", "skip_bad", "groups"),
     "table": ("layout", "missing", "groups", "time_column"),
     "ucr": (*DROPPING, "times"),
-    **dict.fromkeys(("fsdd", "sc35", "sc35-ar"), DROPPING),
+    "fsdd": DROPPING,
+    **dict.fromkeys(("sc35", "sc35-ar"), (*DROPPING, "fold")),
     **dict.fromkeys(("bidmc-hr", "bidmc-rr", "bidmc-spo2"), ("seconds", "sample_rate", "tempos")),
 }
 USUAL_METRICS: dict[Kind, str] = {

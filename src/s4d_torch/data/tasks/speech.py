@@ -1,7 +1,7 @@
 """Speech Commands: one second of raw audio, one of 35 words."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +25,7 @@ WORDS = (
 RATE = LENGTH = 16000
 RATES = (16000, 8000)
 LISTS = {"test": "testing_list.txt", "validation": "validation_list.txt"}
+FOLDS = 5  # parts of the speakers, each of which can be kept back
 
 FOLDER = "speech_commands"
 SOURCES = (
@@ -45,6 +46,9 @@ class SpeechOptions(Dropping):
     """the words to tell apart; none stands for all of the 35 that are there"""
     sample_rate: Literal[16000, 8000] = 16000
     """samples per second; 8000 takes every second sample, without a filter"""
+    fold: int | None = None
+    """keep back one of five parts of the speakers, 0 to 4: half to validate, half to test; by
+    default those of the lists that come with the data"""
 
     def __post_init__(self) -> None:
         for word in self.words:
@@ -54,6 +58,8 @@ class SpeechOptions(Dropping):
             raise ValueError(f"words {', '.join(self.words)}: expected two or more different ones")
         if self.sample_rate not in RATES:
             raise ValueError(f"sample_rate {self.sample_rate}: choose 16000 or 8000")
+        if self.fold is not None and not 0 <= self.fold < FOLDS:
+            raise ValueError(f"fold {self.fold}: choose one of 0 to {FOLDS - 1}, or none")
         self.check_dropping()
 
 
@@ -66,6 +72,8 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
 
     Where no clip of the test list is there, half of the validation clips become the test split,
     by speakers, with a warning: no speaker is in both, and numbers are not those of the full data.
+    With a ``fold`` the lists count for nothing: a part of the speakers is kept back, and the five
+    parts together hear every speaker.
     """
     root = folder.require(FOLDER, SOURCES)
     there = tuple(word for word in WORDS if (root / word).is_dir())
@@ -79,7 +87,7 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
         )
     lists = {split: set((root / name).read_text("utf-8").split()) for split, name in LISTS.items()}
     wanted = (name for name in lists["test"] if name.partition("/")[0] in words)
-    borrowed = not any((root / name).exists() for name in wanted)
+    borrowed = options.fold is None and not any((root / name).exists() for name in wanted)
     if borrowed:
         warnings.warn(
             f"{root}: no clip of {LISTS['test']} is there; half of the validation clips, of other "
@@ -89,46 +97,59 @@ def load_speech(options: SpeechOptions, folder: DataFolder) -> Dataset:
     # The time of a folder changes with what is in it: 35 of them stand for 105829 files.
     files = [root / name for name in (*LISTS.values(), *words)]
     key: dict[str, Any] = {"words": words, "borrowed": borrowed, "groups": True}
-    dataset = folder.prepared(
-        "sc35",
-        key,
-        files,
-        lambda scratch: _build(root, words, _assign(root, words, lists, borrowed), scratch),
-    ).grouped()
+    if options.fold is not None:
+        key["fold"] = options.fold
+
+    def build(scratch: Scratch) -> Dataset:
+        clips = [f"{x}/{path.name}" for x in words for path in sorted((root / x).glob("*.wav"))]
+        if options.fold is None:
+            parts = _by_lists(clips, lists, borrowed)
+        else:
+            parts = _by_fold(clips, options.fold)
+        for split, names in parts.items():
+            if not names:
+                raise MissingDataError(f"{root}: no clip for the {split} split; are there more?")
+        return _build(root, words, parts, scratch)
+
+    dataset = folder.prepared("sc35", key, files, build).grouped()
     if options.sample_rate != RATE:
         dataset = dataset.decimated(RATE // options.sample_rate)
     key["rate"] = options.sample_rate
     return without_dropped(dataset, options, folder, "sc35", key, files)
 
 
-def _assign(
-    root: Path, words: tuple[str, ...], lists: Mapping[str, set[str]], borrowed: bool
+def _by_lists(
+    clips: Sequence[str], lists: Mapping[str, set[str]], borrowed: bool
 ) -> dict[str, list[str]]:
     """Names word/clip.wav by split, in a fixed order; test first, then validation."""
     parts: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
-    for word in words:
-        for path in sorted((root / word).glob("*.wav")):
-            name = f"{word}/{path.name}"
-            listed = (split for split, names in lists.items() if name in names)
-            parts[next(listed, "train")].append(name)
+    for name in clips:
+        listed = (split for split, names in lists.items() if name in names)
+        parts[next(listed, "train")].append(name)
     if borrowed:
-        parts["validation"], parts["test"] = _halve(parts["validation"])
-    for split, names in parts.items():
-        if not names:
-            raise MissingDataError(f"{root}: no clip for the {split} split; are there more files?")
+        parts["validation"], parts["test"] = _by_speakers(parts["validation"], 2)
     return parts
 
 
-def _halve(names: list[str]) -> tuple[list[str], list[str]]:
-    """Two parts without a common speaker, about equal in clips."""
+def _by_fold(clips: Sequence[str], fold: int) -> dict[str, list[str]]:
+    """The same with one part of all speakers kept back, half of it to test."""
+    folds = _by_speakers(clips, FOLDS)
+    validation, test = _by_speakers(folds[fold], 2)
+    kept_back = set(folds[fold])
+    train = [name for name in clips if name not in kept_back]
+    return {"test": test, "validation": validation, "train": train}
+
+
+def _by_speakers(names: Sequence[str], count: int) -> list[list[str]]:
+    """So many parts without a common speaker, about equal in clips."""
     speakers: dict[str, list[str]] = {}
     for name in names:
         speakers.setdefault(speaker_of(name), []).append(name)
-    halves: tuple[list[str], list[str]] = ([], [])
-    # The most talkative first, each to the half that has fewer clips by then.
+    parts: list[list[str]] = [[] for _ in range(count)]
+    # The most talkative first, each to the part that has the fewest clips by then.
     for speaker in sorted(speakers, key=lambda one: (-len(speakers[one]), one)):
-        min(halves, key=len).extend(speakers[speaker])
-    return sorted(halves[0]), sorted(halves[1])
+        min(parts, key=len).extend(speakers[speaker])
+    return [sorted(part) for part in parts]
 
 
 def speaker_of(name: str) -> str:

@@ -7,8 +7,9 @@ would differ, and so would other test cases. The spread over seeds is that of al
 that spread alike, or a row's own where it is wilder (see :mod:`.seed_noise`); where the table has
 few rows, those of all tables with the same task and setting, though they share less of what a seed
 does. It is not less than that of the differences themselves. The error of the test cases is found
-case by case (see :mod:`s4d_torch.paper.scores`). The *noise* of a difference is half of its 95 %
-interval of Student. One seed has no noise that could be known, and decides nothing.
+case by case (see :mod:`s4d_torch.paper.scores`); where each seed has test cases of its own, the
+spread over seeds has their error in it. The *noise* of a difference is half of its 95 % interval of
+Student. One seed has no noise that could be known, and decides nothing.
 """
 
 import math
@@ -17,10 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from s4d_torch.data.task import TASKS
+from s4d_torch.data.tasks.speech import FOLDS
 from s4d_torch.paper.claims.quantiles import student
 from s4d_torch.paper.claims.seed_noise import FEWEST, seed_noise
 from s4d_torch.paper.recipes import Column, Recipe
-from s4d_torch.paper.scores import Score, Spread, TableScores, paired_error
+from s4d_torch.paper.scores import Score, Spread, TableScores, paired_error, satterthwaite
 
 LEVEL = 0.05  # how often chance alone looks like a difference
 PER_CENT = 5.0  # of an RMSE weigh as much as a point of accuracy: errors differ more
@@ -42,6 +44,8 @@ class Gain:
     seeds: int
     unit: float = 1.0
     """what weighs as much as a point of accuracy"""
+    draws: int = 1
+    """different sets of test cases among the seeds"""
 
     def noise(self, comparisons: int = 1, seeds: int | None = None) -> float:
         """What chance alone exceeds once in twenty times, in the largest of so many comparisons.
@@ -54,17 +58,18 @@ class Gain:
         if seeds < 2 or not self.spread.freedom or math.isinf(self.cases.deviation):
             return math.inf
         freedom = self.spread.freedom * max(1, (seeds - 1) // max(self.seeds - 1, 1))
-        by_seed, by_case = self.spread.deviation**2 / seeds, self.cases.deviation**2
-        parts = (by_seed, freedom), (by_case, self.cases.freedom)
-        total = sum(part for part, _ in parts)
-        if total == 0:
-            return 0.0
-        both = total**2 / sum(part**2 / each for part, each in parts)  # Satterthwaite
+        by_case = self.cases.deviation**2 * self.draws / self._draws_of(seeds)
+        parts = [(self.spread.deviation**2 / seeds, freedom), (by_case, self.cases.freedom)]
+        if self.draws == 1:
+            parts.append((sum(part for part, _ in parts), satterthwaite(parts)))
         level = LEVEL / comparisons
         return max(
-            student(max(1.0, known), level) * math.sqrt(variance)
-            for variance, known in (*parts, (total, both))
+            student(max(1.0, known), level) * math.sqrt(variance) for variance, known in parts
         )
+
+    def _draws_of(self, seeds: int) -> int:
+        """Of so many seeds; there are no more folds than these."""
+        return 1 if self.draws == 1 else max(self.draws, min(seeds, FOLDS))
 
     def seeds_until(self, noise: float, comparisons: int = 1) -> int | None:
         """How many seeds it takes for the noise to fall below this; None: no number does.
@@ -152,8 +157,8 @@ class Evidence:
         each = [ours[seed].level - theirs[seed].level for seed in common]
         spread = self.spread(column.name, ours, theirs)
         unit = 1.0 if TASKS[column.task].metric == "accuracy" else PER_CENT
-        cases = paired_error(ours, theirs)
-        return Gain(rows, column.name, statistics.fmean(each), spread, cases, len(each), unit)
+        known = paired_error(ours, theirs), len(each), unit, count_draws(ours)
+        return Gain(rows, column.name, statistics.fmean(each), spread, *known)
 
     def spread(self, column: str, ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> Spread:
         """Of the difference between two rows, from seed to seed."""
@@ -172,6 +177,11 @@ class Evidence:
 def common_seeds(ours: Mapping[int, Score], theirs: Mapping[int, Score]) -> list[int]:
     """Those of which both have a score on the same data."""
     return [seed for seed in ours if seed in theirs and ours[seed].data == theirs[seed].data]
+
+
+def count_draws(scores: Mapping[int, Score]) -> int:
+    """Different sets of test cases among runs of several seeds."""
+    return len({score.data for score in scores.values()})
 
 
 def dataset(column: str) -> str:

@@ -8,8 +8,9 @@ from s4d_torch.paper.recipes.scales import ablation, longer
 from s4d_torch.training.config import Config
 
 SPEAKERS = (
-    "Where a copy of Speech Commands has no test clips, those of half of the speakers to validate "
-    "are the test."
+    "At scale study each seed keeps back another fifth of the speakers of Speech Commands, half of "
+    "them to validate and half to test, so that seeds 0 to 4 hear everybody; at others, where a "
+    "copy has no test clips, those of half of the speakers to validate are the test."
 )
 KERNELS = (
     "Kernels of S4 are a recurrence on a CPU and products of dense matrices elsewhere, not Cauchy "

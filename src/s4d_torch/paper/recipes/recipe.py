@@ -11,6 +11,7 @@ from s4d_torch.data.task import TASKS
 from s4d_torch.data.tasks.arena import has_release
 from s4d_torch.nn.method import METHODS
 from s4d_torch.paper.experiments.experiment import Experiment
+from s4d_torch.paper.recipes.scales import seeded
 from s4d_torch.training.config import Config
 
 Change = Callable[[Config], Config]
@@ -82,8 +83,7 @@ class Recipe:
 
     def experiment(self, row: str, column: Column, scale: str, seed: int) -> Experiment:
         """The run behind a cell; columns of one task share their runs."""
-        config = self.rows[row](self.base(column.task, scale))
-        config = replace(config, training=replace(config.training, seed=seed))
+        config = seeded(self.rows[row](self.base(column.task, scale)), scale, seed)
         measures = {c.value for c in self.columns if c.task == column.task}
         measured = tuple(sorted((measures | self.also.get(column.task, set())) - ALWAYS))
         return Experiment(config, measured, self.rates.get(row, ()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from s4d_torch.data.task import TASKS
 from s4d_torch.paper.experiments.cost import WORDS
 from s4d_torch.paper.recipes import RECIPES, Recipe, describe_reduction, printed_number
-from s4d_torch.paper.recipes.scales import AIMS
+from s4d_torch.paper.recipes.scales import AIMS, FOLDED
 from s4d_torch.paper.results import Cell, Results
 from s4d_torch.training.metrics import METRICS
 
@@ -49,7 +49,8 @@ class BestRow:
         changed = describe_reduction(full, reduced, without=sizes)
         words = len(self.cell.finished[0].data.get("classes", ()))
         fewer = f"{words} of {WORDS} words" if column.task == "sc35" and words < WORDS else ""
-        return ", ".join(part for part in (fewer, changed) if part)
+        split = "other speakers by seed" if (column.task, self.scale) in FOLDED else ""
+        return ", ".join(part for part in (fewer, split, changed) if part)
 
     @property
     def in_paper(self) -> str:
@@ -68,9 +69,10 @@ class BestRow:
 
     @property
     def one_answer(self) -> str:
-        """What one answer to all scores on the same cases."""
-        first = self.cell.finished[0]
-        return self._show(first.constant[self.cell.column.value]) if first.constant else ""
+        """What one answer to all scores on the same cases, in the mean over seeds."""
+        value = self.cell.column.value
+        known = [run.constant[value] for run in self.cell.finished if run.constant]
+        return self._show(statistics.fmean(known)) if known else ""
 
     def linear(self, results: Results) -> str:
         """What a linear map scores, as any run on this data measured it."""

@@ -8,10 +8,17 @@ from typing import Any
 
 from s4d_torch.paper.claims import comparison
 from s4d_torch.paper.claims.claim import Holds, Need, Rule, Verdict, sentences
-from s4d_torch.paper.claims.comparison import Evidence, Gain, common_seeds, count_seeds, describe
+from s4d_torch.paper.claims.comparison import (
+    Evidence,
+    Gain,
+    common_seeds,
+    count_draws,
+    count_seeds,
+    describe,
+)
 from s4d_torch.paper.claims.rules.pairwise import NOTHING, UNLEARNED, Competitive
 from s4d_torch.paper.recipes import Column
-from s4d_torch.paper.scores import Score, Spread, alone
+from s4d_torch.paper.scores import Score, Spread, error_of_mean
 
 GUESS = 50.0  # per cent: what the arena's average counts where a model learned nothing
 
@@ -154,8 +161,9 @@ def _on_their_sides(
             column,
             statistics.fmean(score.level for score in each.values()) - limits[row],
             spread,
-            max(map(alone, each.values())),
+            error_of_mean(each.values()),
             len(each),
+            draws=count_draws(each),
         )
         for row, each in scores.items()
     }
