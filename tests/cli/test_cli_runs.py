@@ -206,6 +206,29 @@ def test_fine_tuning_takes_the_model_of_the_run(
     found = json.loads(capsys.readouterr().out)
     assert found["scores"] == pytest.approx(new.summary["test"])
     assert main(["train", "other.npz", "--init-from", "old", "--base", "dss"]) == 2
+    shutil.rmtree("old")  # and needs neither that run nor the checkpoints
+    shutil.rmtree("new/checkpoints")
+    assert main(["evaluate", "new", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"] == found["scores"]
+
+
+def test_a_model_of_the_package_can_be_the_start_of_another(
+    waves: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name, from any folder; one's own run of that name comes first."""
+    begin = ["train", str(waves), "--init-from", "mnist", "--epochs"]
+    assert main([*begin, "1", "--out", "new"]) == 0
+    assert "models/mnist; inputs keep the units" in capsys.readouterr().out.replace("\n", "")
+    found = json.loads(Path("new/run.json").read_text())
+    assert found["training"]["init_from"] == "mnist"  # no place on this machine
+    assert Run.load("new").config.model.d_model == 48
+    assert main([*begin, "2", "--out", "new"]) == 0  # goes on
+    assert Run.load("new").summary["steps"] == 4
+    assert train(str(waves), "--epochs", "1", "--quiet", "--out", "mnist", "--causal") == 0
+    capsys.readouterr()
+    assert main([*begin, "1", "--out", "other"]) == 0
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert f"begins with the weights of {Path('mnist').resolve()}" in shown
 
 
 # -- s4d runs, s4d compare -------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from s4d_torch.training.run import (
     keep_freed_memory,
     with_known_epochs,
 )
+from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -284,9 +285,12 @@ def _without_task(arguments: Sequence[str]) -> Train:
 
 
 def _settled(config: Config, *, causal: bool) -> Config:
-    """With the short words spelled out, and the run to begin with by its full path."""
+    """With the short words spelled out, and the run to begin with by its full path.
+
+    A model that comes with the package keeps its name.
+    """
     source = config.training.init_from
-    if source is not None:
+    if source is not None and not packaged.is_packaged(source):
         full = source.expanduser().resolve()
         config = replace(config, training=replace(config.training, init_from=full))
     return replace(config, method=config.method.replace(bidirectional=False)) if causal else config

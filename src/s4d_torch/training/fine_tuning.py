@@ -39,7 +39,7 @@ def in_known_units(dataset: Dataset, config: Config, folder: RunFolder | None) -
     if config.training.init_from is None:
         return dataset
     source = RunFolder(packaged.find(config.training.init_from))
-    known = folder if folder is not None and _has_begun(folder) else source
+    known = folder if folder is not None and folder.begun else source
     return replace(dataset, signature=in_units_of(known.signature(), dataset.signature))
 
 
