@@ -169,9 +169,10 @@ def train(name: str, given: argparse.Namespace) -> tuple[Path, str]:
     data = ["--data-dir", str(given.data_dir)] if given.data_dir else []
     known = packaged.card(name).command if name in packaged.names() else ""
     for i, (own, options) in enumerate(runs):
-        folder = given.work / own
-        if (folder / "summary.json").exists() or known.startswith("; ".join(commands[: i + 1])):
-            continue  # done, or what the package has begins with it
+        folder, is_last = given.work / own, i == len(runs) - 1
+        in_package = known.startswith("; ".join(commands[: i + 1])) and not is_last
+        if in_package or (folder / "summary.json").exists():
+            continue
         words = shlex.split(options)
         if "--init-from" in words:
             before = given.work / runs[i - 1][0]
