@@ -20,13 +20,14 @@ IN_SHORT = (
     "Rows are compared seed by seed and case by case; ± is half of a 95 % interval, positive where "
     "the first row is better, in points of accuracy or per cent of an RMSE. In it are the spread "
     "over seeds and the error of the test cases, of which windows of one patient and clips of one "
-    "speaker count as one. A finding holds where every comparison supports it beyond noise, and "
-    "fails where one contradicts it beyond the noise of as many. Rows are alike where the whole "
-    "interval lies within 2 points, or 10 % of an RMSE, and not alike where a difference beyond "
-    "noise is larger; one is far better, and the other poor, where the interval lies beyond: a "
-    "margin of ours, as the paper names none. One seed decides nothing. Each verdict may be wrong "
-    "once in twenty, as nothing is corrected for the number of findings; once in nine where seeds "
-    "were added because it was open, and once in six for a row that alone spreads far more."
+    "speaker count as one; of speech each seed tests other speakers. A finding holds where every "
+    "comparison supports it beyond noise, and fails where one contradicts it beyond the noise of "
+    "as many. Rows are alike where the whole interval lies within 2 points, or 10 % of an RMSE, "
+    "and not alike where a difference beyond noise is larger; one is far better, and the other "
+    "poor, where the interval lies beyond: a margin of ours, as the paper names none. One seed "
+    "decides nothing. Each verdict may be wrong once in twenty, as nothing is corrected for the "
+    "number of findings; once in nine where seeds were added because it was open, and once in six "
+    "for a row that alone spreads far more."
 )
 
 Judged = list[tuple[Finding, Verdict]]
