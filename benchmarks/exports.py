@@ -5,11 +5,11 @@ compiler and the extra onnx; sizes for a microcontroller are there where arm-non
 page where node is, WebAssembly where emcc is too.
 """
 
+import argparse
 import math
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -258,7 +258,14 @@ def drift(work: Path, command: list[str]) -> Iterator[str]:
             yield f"| `{init}` | {precision} | {cells} |"
 
 
+TABLES = {"targets": targets, "speed": speed, "drift": drift}
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; by default all")
+    given = parser.parse_args()
+    if other := set(given.tables) - set(TABLES):
+        parser.error(f"no table {', '.join(sorted(other))}; there are {', '.join(TABLES)}")
     torch.set_num_threads(1)
     found = compiler.find_compiler()
     if found is None:
@@ -266,8 +273,7 @@ if __name__ == "__main__":
     version = subprocess.run([*found, "--version"], capture_output=True, text=True, check=True)
     print(f"microseconds per sample; {version.stdout.splitlines()[0]}\n")
     with tempfile.TemporaryDirectory() as name:
-        tables = {"targets": targets, "speed": speed, "drift": drift}
-        for table in [tables[each] for each in sys.argv[1:] or tables]:
-            for line in table(Path(name), found):
+        for table in given.tables or TABLES:
+            for line in TABLES[table](Path(name), found):
                 print(line, flush=True)
             print()

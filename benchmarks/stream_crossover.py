@@ -3,6 +3,7 @@
 Prints the table of docs/streaming.md.
 """
 
+import argparse
 from collections.abc import Iterator
 
 from s4d_torch import SequenceModel, Stream
@@ -31,5 +32,6 @@ def table(repeats: int = 15) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for line in table():
         print(line, flush=True)

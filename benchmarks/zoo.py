@@ -24,6 +24,7 @@ import torch
 from s4d_torch.data.folder import DataFolder, default_root
 from s4d_torch.deploy.cards import card_of, page, shown
 from s4d_torch.training import Run
+from s4d_torch.training.run import count_groups
 from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.packaged import About
 
@@ -152,7 +153,7 @@ RECIPES = {
 
 def main() -> None:
     given = _arguments()
-    for name in given.only or RECIPES:
+    for name in given.only or packaged.names():
         folder, command = train(name, given)
         pack(name, folder, command, DataFolder(given.data_dir or default_root()))
     total = sum(path.stat().st_size for path in packaged.FOLDER.rglob("*") if path.is_file())
@@ -184,7 +185,9 @@ def train(name: str, given: argparse.Namespace) -> tuple[Path, str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=RECIPES, help="these models, not all")
+    parser.add_argument(
+        "--only", nargs="*", choices=RECIPES, help="these, not those of the package"
+    )
     parser.add_argument("--parts", type=int, help="of a model's trainings, not all")
     parser.add_argument("--work", type=Path, default=Path("runs/zoo"), help="where they train")
     parser.add_argument("--data-dir", type=Path, help="where the data is, or is downloaded to")
@@ -203,10 +206,14 @@ def pack(name: str, source: Path, command: str, data: DataFolder) -> None:
     card = card_of(run, name, **{each.name: getattr(recipe, each.name) for each in fields(About)})
     if len(card.commit) != 40:
         raise SystemExit(f"{source} was trained by changed code; commit, and train it again")
-    tested = run.evaluate(run.dataset(data))
+    dataset = run.dataset(data)
+    tested = run.evaluate(dataset)
     if any(abs(tested.scores[x] - score) > 1e-6 for x, score in card.scores.items()):
         raise SystemExit(f"{name} scores {tested.scores} now; {card.scores} when it was trained")
     ends = {x: list(interval) for x, interval in tested.intervals.items()}
+    # by the groups that are known now, whatever was known in training
+    known = {"test_intervals": ends, **count_groups(dataset.test)}
+    _write(target / "summary.json", run.summary | known)
     # without the folders of this machine
     card = replace(card, command=command, intervals=card.intervals | ends)
     _write(target / packaged.CARD, card.to_json())

@@ -280,6 +280,9 @@ def test_runs_are_listed_whatever_their_state(capsys: pytest.CaptureFixture[str]
     assert "8 runs in runs" in shown
     assert re.search(r"deep/begun +waves.npz +started +3 done of 3", shown)
     assert "runs/gone is damaged: no run.json" in shown
+    Path("runs/run.json").write_text("{}")  # of another program
+    assert main(["runs", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 9
     assert main(["runs", "elsewhere"]) == 1
     assert "there is no folder elsewhere" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,6 +172,20 @@ def test_options_of_the_task_are_flags(tmp_path: Path, capsys: pytest.CaptureFix
     told = run_command(capsys, "train", "pulses", *flags, "--out", tmp_path / "run")
     assert "worst-class" in told
     assert json.loads((tmp_path / "run" / "run.json").read_text())["data"] == {"count": 80}
+
+
+def test_elsewhere_a_run_of_it_says_who_knows_the_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program that has not imported the user's file: nothing is damaged."""
+    flags = ("--data.count", "80", "--epochs", "1", "--quiet", "--data-dir", tmp_path)
+    run_command(capsys, "train", "pulses", *flags, "--out", tmp_path / "run")
+    command = [sys.executable, "-m", "s4d_torch", "evaluate", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "a run of the task 'pulses', which nothing here has registered" in done.stderr
+    assert "python mytask.py evaluate" in done.stderr
+    assert "damaged" not in done.stderr
 
 
 def test_a_text_that_the_task_cannot_read_is_named(

@@ -41,6 +41,8 @@ def test_its_card_says_what_it_is(name: str) -> None:
         assert value or field == "intervals", field
     assert card.name == name
     assert card.scores == run.summary["test"]
+    for measure, ends in run.summary["test_intervals"].items():  # whoever asks, is told the same
+        assert ends == pytest.approx(card.intervals[measure])
     assert card.parameters == sum(p.numel() for p in run.model.parameters())
     assert card.bytes == (packaged.folder_of(name) / "best" / "model.safetensors").stat().st_size
     assert len(card.commit) == 40
@@ -68,6 +70,36 @@ def test_an_unknown_name_is_refused_with_those_there_are(tmp_path: Path) -> None
     for name in ("word", "words"):  # a folder is meant, and ours does not stand in for it
         with pytest.raises(FileNotFoundError, match="holds no run"):
             s4d_torch.load_run(name)
+
+
+def test_a_name_stands_for_a_folder_in_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "words", "spoken-digits"]) == 0
+    shown = capsys.readouterr()
+    assert "words: the model that comes with the package" in shown.err
+    assert "72.28%" in shown.out  # by speakers
+    assert main(["info", "words"]) == 0
+    shown = capsys.readouterr()
+    assert "82.22% (72.3 to 94.5 on 180 cases of 20 groups)" in shown.out
+    assert "20 epochs, 2,260 steps" in shown.out
+    assert "0 of 20" not in shown.out
+    np.savez("x.npz", X=np.sin(np.arange(1200)).reshape(30, 40), y=np.arange(30) % 2)
+    short = ("--epochs", "1", "--training.train-size", "20", "--dry-run")
+    for name in ("mnist", "mnist/run.json"):
+        assert main(["train", "--replay", name, *short]) in (0, 1)  # its data may not be here
+        assert "the model that comes with the package" in capsys.readouterr().err
+    for command in (["stream", "word"], ["compare", "words", "mnits"], ["info", "wrds"]):
+        assert main(command) == 2
+        assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_task_and_a_model_of_one_name_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "digits-pixels"]) == 0
+    assert "s4d info digits-pixels --as-data" in capsys.readouterr().out
+    assert main(["info", "digits-pixels", "--as-data"]) == 0
+    assert "1,258" in capsys.readouterr().out
 
 
 def test_a_folder_that_holds_a_run_comes_first(

@@ -61,7 +61,7 @@ class Bench:
     repeats: int = 5
     """runs of each contender, after a warm-up; the best one counts"""
     keep_memory: bool = True
-    """keep freed memory in the process, as training does; no contender then waits for new pages"""
+    """whether freed memory stays in the process, as in training: nobody waits for new pages then"""
     out: Path = Path("benchmarks/results")
     """the folder to write to"""
     markdown: Path | None = None

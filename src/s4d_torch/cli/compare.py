@@ -24,7 +24,7 @@ class Compare:
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")]
-    """the folders of two or more runs"""
+    """the folders of two or more runs, or names that 's4d models' lists"""
     out: Annotated[Path | None, shown("FILE", "no picture")] = None
     """draw the curves of all runs into this svg, png or pdf file"""
     json: Switch = False
@@ -38,6 +38,7 @@ class Compare:
                 f"--out {self.out}: expected a file that ends in {', '.join(PICTURES)}"
             )
         # here, as help and mistakes need not wait for torch
+        from s4d_torch.cli.common.options import named_folder
         from s4d_torch.training.reports.compare import (
             differing_options,
             draw_curves,
@@ -45,7 +46,7 @@ class Compare:
             shown_score,
         )
 
-        records = read_runs([folder.expanduser() for folder in self.runs])
+        records = read_runs([named_folder(folder) for folder in self.runs])
         options = differing_options(records)
         if self.out is not None:
             draw_curves(records, self.out)
@@ -53,10 +54,10 @@ class Compare:
             runs = [record.to_json() for record in records]
             print(as_json({"runs": runs, "options": options, "picture": self.out}))
             return
-        names = [str(record.folder) for record in records]
+        names = [str(folder) for folder in self.runs]
         scores = list(dict.fromkeys(name for record in records for name in record.test))
         rows: list[list[Any]] = [["status", *(record.status for record in records)]]
-        rows += [["epochs done", *(record.epochs_done for record in records)]]
+        rows += [["epochs done", *(record.done for record in records)]]
         rows += [["best epoch", *(record.best_epoch or "-" for record in records)]]
         rows += [["parameters", *(f"{record.parameters or 0:,}" for record in records)]]
         rows += [

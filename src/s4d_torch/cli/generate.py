@@ -24,7 +24,7 @@ from s4d_torch.training import Run
 class Generate:
     """Generate sequences with the best weights of a run, which has learned what comes next.
 
-    's4d train digits-pixels' makes such a run in half a minute, without a download; so do
+    Such a run is made by 's4d train digits-pixels' in half a minute, without a download; also by
     spoken-audio, mnist-pixels and fsdd-audio. Symbols are written as sound (.wav), pictures (.png)
     or numbers (.npy, .txt), after those of the prompt.
     """

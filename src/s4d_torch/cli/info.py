@@ -53,6 +53,8 @@ class Info:
     """draw timescales and frequencies into a .png, .svg or .pdf file"""
     json: Switch = False
     """print a JSON object"""
+    as_data: Switch = False
+    """show the task of this name, not the model that comes with the package"""
     data_dir: DataDir = None
     """where data is"""
     config: Annotated[Config | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
@@ -63,8 +65,9 @@ class Info:
         subject, others = take_positional(arguments, Info)
         if subject is None:
             return tyro.cli(Info, prog="s4d info", args=list(others))
-        path = packaged.find(subject)
-        if (path / CONFIG).exists() or not (subject in TASKS or path.exists()):
+        path, is_data = packaged.find(subject), "--as-data" in others
+        is_run = (path / CONFIG).exists() or not (subject in TASKS or path.exists())
+        if is_run and not is_data:
             return parse(Info, subject, others, {})[0]
         task, data = options.task_and_options(subject)
         command, parts = parse(Info, subject, others, {"data": data})
@@ -79,6 +82,8 @@ class Info:
                 f"--plot must end in one of {', '.join(FORMATS)}; got {self.plot.name!r}"
             )
         run = options.load_named(self.run_folder)
+        if self.run_folder in TASKS and not self.json:
+            say(console, f"for the data of that name: s4d info {self.run_folder} --as-data")
         start = layer_timescales(build_model(run.config, run.signature))
         trained = layer_timescales(run.model)
         if self.json:
@@ -154,7 +159,9 @@ def _score(run: Run, name: str) -> str:
 
 def _training_line(run: Run) -> str:
     training, done = run.config.training, run.summary
-    epochs = f"{len(run.rows)} of {plural(training.known_epochs, 'epoch')}"
+    epochs = plural(training.known_epochs, "epoch")
+    if run.rows or not done:  # a model that comes with the package has no curves
+        epochs = f"{len(run.rows)} of {epochs}"
     if not done:
         return f"{epochs}, not finished; seed {training.seed}"
     name = done["metric"]

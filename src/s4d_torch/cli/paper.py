@@ -235,7 +235,7 @@ class WriteReport(Found):
     """
 
     figures: bool = True
-    """draw the figures anew; needs matplotlib"""
+    """whether the figures are drawn anew, which needs matplotlib"""
     reproduction: Annotated[Path | None, shown("PATH", "reproduction.md in the folder")] = None
     """where the short form goes"""
 

@@ -324,7 +324,7 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
         "test_loss": test.loss,
         "test_cases": len(trainer.dataset.test),
         "test_intervals": {name: list(ends) for name, ends in test.intervals.items()},
-        **_count_groups(trainer.dataset.test),
+        **count_groups(trainer.dataset.test),
         "validation": state.best_score,
         "best_epoch": state.best_epoch,
         "steps": state.step,
@@ -342,7 +342,7 @@ def _train(trainer: Trainer, folder: RunFolder | None) -> Run:
     return Run(config, trainer.dataset.signature, best.eval(), store.rows, summary, where)
 
 
-def _count_groups(split: Split) -> dict[str, int]:
+def count_groups(split: Split) -> dict[str, int]:
     """How many groups its cases come from, where that is known."""
     return {} if split.owners is None else {"test_groups": len(np.unique(split.owners))}
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from s4d_torch._progress import note
-from s4d_torch.cli.common.parsing import CommandError, UsageError, misuse
+from s4d_torch.cli.common.parsing import CommandError, UsageError, is_first_process, misuse
 from s4d_torch.data import TASKS, DataFolder, Dataset, default_root, find_task
 from s4d_torch.data.summary import DataSummary, summarize
 from s4d_torch.training import Config, Run
@@ -25,14 +26,25 @@ def data_folder(
     return DataFolder(root, download, mirror)
 
 
-def load_named(folder: str) -> Run:
-    """The run in a folder, or a model that comes with the package, and then that is said.
+def named_folder(folder: str | Path) -> Path:
+    """The folder of a run, or of a model that comes with the package, and then that is said.
 
     Else a name typed in another place than that of one's own run would be answered by ours.
     """
-    if packaged.is_packaged(folder):
-        note(f"{folder}: the model that comes with the package; no run is in a folder of that name")
-    return Run.load(packaged.find(folder))
+    path = Path(folder).expanduser()
+    if packaged.is_packaged(path):
+        if is_first_process():
+            note(f"{folder}: the model that comes with the package; no run of that name is here")
+    elif not path.exists() and (near := get_close_matches(str(folder), packaged.names(), 1)):
+        raise UsageError(
+            f"there is no run in {folder}; did you mean {near[0]!r}, a model of the package?"
+        )
+    return packaged.find(path)
+
+
+def load_named(folder: str) -> Run:
+    """The run that :func:`named_folder` finds."""
+    return Run.load(named_folder(folder))
 
 
 def check_options(

@@ -12,7 +12,6 @@ from s4d_torch.training import METRICS, Config, default_config
 from s4d_torch.training.build import build_model
 from s4d_torch.training.config import PRESETS
 from s4d_torch.training.reports.describe import own_data
-from s4d_torch.training.saved import packaged
 from s4d_torch.training.saved.run_folder import CONFIG, RunFolder
 
 INIT_FROM = "--training.init-from"
@@ -32,7 +31,7 @@ def of_task(name: str, arguments: Sequence[str]) -> Config:
     if source is not None:
         if base is not None:
             raise UsageError("--base and --init-from: the method is that of the run; leave one out")
-        old = RunFolder(packaged.find(Path(source).expanduser())).config()
+        old = RunFolder(options.named_folder(source)).config()
         return replace(config, model=old.model, method=old.method)
     start, usual = METHODS.get(base or "", METHODS["s4d"]), config.method
     start = start.with_steps(usual.dt_min, usual.dt_max)
@@ -45,7 +44,8 @@ def of_run(path: str, arguments: Sequence[str]) -> tuple[str, Config]:
         if parsing.value_of(flag, arguments) is not None:
             raise UsageError(f"--replay and {flag}: the run has its settings; leave {flag} out")
     file = Path(path).expanduser()
-    config = RunFolder(file.parent if file.name == CONFIG else file).config()
+    folder = file.parent if file.name == CONFIG else file
+    config = RunFolder(options.named_folder(folder)).config()
     return str(own_data(config) or config.task), config
 
 

@@ -56,6 +56,11 @@ class RunRecord:
         """The test score by which the run is judged."""
         return self.test.get(self.metric)
 
+    @property
+    def done(self) -> str:
+        """The epochs that are done; of a model that comes without its curves nobody knows."""
+        return "-" if self.status == "finished" and not self.rows else f"{self.epochs_done}"
+
     def to_json(self) -> dict[str, Any]:
         left_out = ("config", "rows")
         told = {name: value for name, value in vars(self).items() if name not in left_out}
@@ -66,7 +71,7 @@ def list_runs(root: str | os.PathLike[str], sort: str = "when") -> list[RunRecor
     """All runs in a folder and below, the newest last, or by another of ``SORTS``."""
     if not Path(root).is_dir():
         raise FileNotFoundError(f"there is no folder {root}; runs are kept in 'runs', or in --out")
-    return sorted((read_run(folder) for folder in _folders(Path(root))), key=_key(sort))
+    return sorted(_records(Path(root)), key=_key(sort))
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -128,12 +133,14 @@ def interval_of_test(summary: Mapping[str, Any]) -> tuple[float, float] | None:
     return wilson(round(summary["test"][metric] * cases), cases)
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def _records(root: Path) -> Iterator[RunRecord]:
     for place, folders, files in os.walk(root):
         folders.sort()
         if any(name in files for name in SIGNS):
-            folders.clear()  # a run holds no other runs
-            yield Path(place)
+            record = read_run(Path(place))
+            if record.status != "damaged":
+                folders.clear()  # a run holds no others
+            yield record
 
 
 def _last_written(folder: Path) -> datetime:

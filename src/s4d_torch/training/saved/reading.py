@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from s4d_torch._registry import UnknownNameError
 from s4d_torch.data.dataset import Signature
 from s4d_torch.data.store import signature_from
 from s4d_torch.training.option_types import check_types
@@ -29,7 +30,8 @@ def reading(path: Path) -> Iterator[None]:
     except WRONG as error:
         if isinstance(error, ValueError) and str(error).startswith(f"{path} is damaged"):
             raise
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        is_missing = isinstance(error, KeyError) and not isinstance(error, UnknownNameError)
+        what = f"no {error}" if is_missing else str(error)
         raise ValueError(f"{path} is damaged: {what[:200]}; {REMEDY}") from error
 
 

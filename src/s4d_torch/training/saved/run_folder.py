@@ -23,6 +23,7 @@ from s4d_torch._files import append_synced, locked, unfinished, write_atomically
 from s4d_torch._version import __version__
 from s4d_torch.data import fingerprint
 from s4d_torch.data.dataset import Signature
+from s4d_torch.data.task import TASKS
 from s4d_torch.nn.baselines import load_model
 from s4d_torch.nn.pretrained import CONFIG as MODEL_CONFIG
 from s4d_torch.nn.pretrained import WEIGHTS, Pretrained
@@ -125,6 +126,12 @@ class RunFolder:
                 f"{self.path} holds no run: no {CONFIG}; name the folder that s4d train made"
             )
         described = read_json(self.path / CONFIG)
+        if isinstance(task := described.get("task"), str) and task not in TASKS:
+            raise ValueError(
+                f"{self.path} holds a run of the task {task!r}, which nothing here has registered; "
+                "import the module that does, or go through it, as in 'python mytask.py evaluate "
+                f"{self.path.name}'; registered are {', '.join(TASKS)}"
+            )
         with reading(self.path / CONFIG):
             return Config.from_json(described)
 
