@@ -21,6 +21,7 @@ from s4d_torch.cli.completion.names import known_values
 from s4d_torch.cli.completion.reading import read_commands
 from s4d_torch.cli.completion.words import Command, Option, Values, merged
 from s4d_torch.data import TASKS
+from s4d_torch.training.saved import packaged
 
 PATIENCE = 60  # seconds, on a machine that is busy
 FLAGS = re.compile(r"(?:^|, )(--[\w.-]+)")
@@ -41,6 +42,7 @@ COMPLETED = {
     "s4d evaluate --task listo": "s4d evaluate --task listops",
     "s4d predict recordings/one": r"s4d predict recordings/one\ two.wav",
     "s4d info listo": "s4d info listops",
+    "s4d stream wor": "s4d stream words",
     "s4d tasks sc35-": "s4d tasks sc35-ar",
     "s4d runs --so": "s4d runs --sort",
     "s4d paper rep": "s4d paper report",
@@ -125,9 +127,11 @@ def test_names_that_are_given_by_class_and_field_belong_to_one() -> None:
         if prefix:
             assert found[f"--{prefix}{field.replace('_', '-')}"].values == values, key
     by_path = {part.path: part for each in commands() for part in (each, *each.parts)}
-    assert by_path["train",].values == by_path["info",].values == Values(tuple(TASKS), files=True)
+    tasks, models = Values(tuple(TASKS), files=True), Values(tuple(packaged.names()), files=True)
+    assert by_path["train",].values == tasks
+    assert by_path["info",].values == tasks | models
     assert by_path["tasks",].values == Values(tuple(TASKS))
-    assert by_path["predict",].values == Values(files=True)
+    assert by_path["predict",].values == by_path["compare",].values == models
     assert by_path["methods",].values is None
     tables = by_path["paper", "run"].values
     assert tables is not None

@@ -270,12 +270,14 @@ def test_fine_tuning_goes_on_without_the_run_it_began_with(source: Path, tmp_pat
     assert run.signature.input_scale == (2.0,)
 
 
-def test_weights_that_do_not_fit_are_refused(source: Path) -> None:
+def test_weights_that_do_not_fit_are_refused(source: Path, tmp_path: Path) -> None:
     wide = replace(frozen(source), model=replace(frozen(source).model, d_state=6))
     with pytest.raises(ValueError, match=r"model\.d_state: 4 -> 6"):
         train_on(small_data(), wide, device="cpu")
+    wide_data = renamed(small_data(), features=4)
     with pytest.raises(ValueError, match="features 1 there, 4 here"):
-        train_on(renamed(small_data(), features=4), frozen(source), device="cpu")
+        train_on(wide_data, frozen(source), out=tmp_path / "new", device="cpu")
+    assert not (tmp_path / "new").exists()  # nothing is left of what never began
     empty = replace(frozen(source), training=replace(frozen(source).training, init_from=Path("no")))
     with pytest.raises(FileNotFoundError, match="no has no"):
         train_on(small_data(), empty, device="cpu")

@@ -35,12 +35,19 @@ def in_units_of(old: Signature, new: Signature) -> Signature:
 
 
 def in_known_units(dataset: Dataset, config: Config, folder: RunFolder | None) -> Dataset:
-    """The data as a run reads it: one that fine-tunes, in the units of the run it begins with."""
+    """The data as a run reads it: one that fine-tunes, in the units of the run it begins with.
+
+    Data that does not fit that run is refused here, before there is a folder.
+    """
     if config.training.init_from is None:
         return dataset
-    source = RunFolder(packaged.find(config.training.init_from))
-    known = folder if folder is not None and folder.begun else source
-    return replace(dataset, signature=in_units_of(known.signature(), dataset.signature))
+    if folder is not None and folder.begun:
+        known = folder.signature()
+    else:
+        source = RunFolder(packaged.find(config.training.init_from))
+        known = source.signature()
+        _check_inputs(source.path, known, dataset.signature)
+    return replace(dataset, signature=in_units_of(known, dataset.signature))
 
 
 def begin(
@@ -56,7 +63,6 @@ def begin(
     old, best = source.signature(), source.best_model()
     if best is None:
         raise FileNotFoundError(f"{source.path} has no weights yet: no epoch of it is done")
-    _check_inputs(source.path, old, signature)
     kept = keeps_head(old, signature)
     weights, places = (
         {name: x for name, x in each.state_dict().items() if kept or not name.startswith(HEAD)}

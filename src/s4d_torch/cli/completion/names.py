@@ -19,12 +19,14 @@ from s4d_torch.ssm.hippo import HIPPO
 from s4d_torch.ssm.initialization import B_STARTS, C_STARTS, INITIALIZATIONS
 from s4d_torch.ssm.state_space import KERNELS
 from s4d_torch.training import ARCHITECTURES, METRICS, SCHEDULES
+from s4d_torch.training.saved import packaged
 
 
 @cache
 def known_values() -> dict[str, Values]:
     """By class and field, or by field alone."""
     task_or_file = Values(tuple(TASKS), files=True)
+    model_or_file = Values(tuple(packaged.names()), files=True)
     names: dict[str, Iterable[str]] = {
         "Tasks.name": TASKS,
         "RunTables.names": [*RECIPES, *REFERENCE_TABLES, *FIGURES, "all"],
@@ -54,6 +56,10 @@ def known_values() -> dict[str, Values]:
     return {
         **{key: Values(tuple(each)) for key, each in names.items()},
         "Train.task": task_or_file,
-        "Info.run_folder": task_or_file,
+        "Info.run_folder": task_or_file | model_or_file,
+        "run_folder": model_or_file,
+        "Compare.runs": model_or_file,
+        "Models.name": Values(tuple(packaged.names())),
+        "TrainingConfig.init_from": model_or_file,
         "Evaluate.task": task_or_file,
     }
