@@ -525,6 +525,12 @@ def test_the_commands_list_run_and_report(
     assert re.search(r"choices.* 14 of 14", capsys.readouterr().out)
     assert main(["paper", "report", "--no-figures", *out]) == 0
     assert (tmp_path / "report.md").is_file()
+    assert "## Figures" not in (tmp_path / "report.md").read_text()
+    drawn = Path(__file__).parents[2] / "docs/paper/figures/legs.png"
+    (tmp_path / "figures").mkdir()
+    shutil.copy(drawn, tmp_path / "figures")
+    assert main(["paper", "report", "--no-figures", *out]) == 0
+    assert "](figures/legs.png)" in (tmp_path / "report.md").read_text()  # as it was drawn
     page = (tmp_path / "report.html").read_text()
     assert "http" not in re.sub(r"https?://www\.w3\.org\S*", "", page)
     assert main(["paper", "run", "choises", *out]) == 2

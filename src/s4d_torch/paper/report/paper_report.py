@@ -37,11 +37,13 @@ def write_report(
 ) -> None:
     """Write ``report.html``, one self-contained page, and ``report.md``; figures need ``plots``.
 
-    The short form for a reviewer is ``reproduction``, by default ``reproduction.md`` beside them.
+    Without ``figures`` it shows those that were drawn before. The short form for a reviewer is
+    ``reproduction``, by default ``reproduction.md`` beside them.
     """
-    pictures = [out / "figures" / f"{name}.png" for name in FIGURES] if figures else []
-    for picture in pictures:
+    pictures = [out / "figures" / f"{name}.png" for name in FIGURES]
+    for picture in pictures if figures else ():
         save_figure(picture.stem, picture)
+    pictures = [picture for picture in pictures if picture.exists()]
     report = make_report(results, pictures)
     for name in ("report.html", "report.md"):
         report.save(out / name)
