@@ -513,6 +513,38 @@ def test_further_seeds_are_for_what_they_may_decide(monkeypatch: pytest.MonkeyPa
     assert next_experiments(results, ["choices"], 40) == []
 
 
+def test_no_seed_is_spent_where_another_comparison_keeps_the_finding_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Images would take a seed or two; the test cases of SpO2 hide it whatever the seeds."""
+    few = [replace(score_of(x, accuracy=False), sampling=3.0) for x in (0.40, 0.43)]
+    images = by_seed(choices(tied=[50.0, 51.5], untied=[50.9, 50.6]))
+    both = {
+        row: {**images[row], "BIDMC (SpO2)": dict.fromkeys((0, 1), error)}
+        for row, error in zip(images, few, strict=True)
+    }
+    results = Results({}, "tiny", (0, 1))
+    monkeypatch.setattr(Results, "pools", {"tying": {}})
+    monkeypatch.setattr(Results, "scores", {"tying": both})
+    found = FINDINGS["tying-is-harmless"].decide(results.scores)
+    assert found.standing == "open whatever the seeds"
+    assert any(need.wanted for need in found.needs)
+    assert next_experiments(results, ["tying"], 40) == []
+    monkeypatch.setattr(Results, "scores", {"tying": images})
+    assert {each.config.task for each in next_experiments(results, ["tying"], 40)} == {"scifar"}
+
+
+def test_further_seeds_are_of_the_rows_that_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S4D-Inv itself, and not all that begins with its name."""
+    values = {"S4D-Inv": [60.0, 60.9], "S4D-Inv, Im x 100": [57.2, 56.2]}
+    monkeypatch.setattr(Results, "pools", {"initialization": {}})
+    monkeypatch.setattr(Results, "scores", {"initialization": by_seed(choices(**values))})
+    more = next_experiments(Results({}, "tiny", (0, 1)), ["initialization"], 40)
+    made = {(each.config.method.init, each.config.method.imag_scale) for each in more}
+    assert made == {("inv", 1.0), ("inv", 100.0)}
+    assert not any(each.config.method.random_imag for each in more)
+
+
 def test_one_supporting_column_is_not_all_of_them() -> None:
     """S4D-Inv2 worse on images and better on heart rates, both near the noise: no verdict."""
     scores: dict[str, ByColumn] = {
