@@ -41,7 +41,7 @@ class Export:
     """the folder that 's4d train' made, one of save_pretrained, or a name of 's4d models'"""
     to: Annotated[str, tyro.conf.arg(metavar="{onnx,pt2,c,web}")] = "onnx"
     """ONNX, an archive of torch.export, C99, or a page for a browser"""
-    out: Annotated[Path | None, shown("FOLDER", "export-onnx within RUN")] = None
+    out: Annotated[Path | None, shown("FOLDER", "export-onnx in RUN, or NAME-export-onnx")] = None
     """the folder to write; an earlier export in it is replaced"""
     quantize: Annotated[
         Literal["none", "int8", "float16"], tyro.conf.arg(metavar="{none,int8,float16}")

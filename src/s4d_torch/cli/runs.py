@@ -48,8 +48,8 @@ class Runs:
             return
         columns = ("run", "data", "status", "best epoch", "test", "parameters", "when")
         table = plain_table(title=f"{plural(len(found), 'run')} in {self.folder}")
-        for name in columns:
-            table.add_column(name, overflow="fold")
+        for name in columns:  # where room is short, long names break, and numbers do not
+            table.add_column(name, overflow="fold", no_wrap=name in ("status", "when"))
         for record in found:
             table.add_row(*(escape(cell) for cell in _cells(record, self.folder.expanduser())))
         console.print(table)
