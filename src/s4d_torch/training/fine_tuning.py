@@ -7,7 +7,6 @@ from s4d_torch.data.dataset import Dataset, Signature
 from s4d_torch.nn.pretrained import Pretrained
 from s4d_torch.training.config import Config, differences
 from s4d_torch.training.saved import packaged
-from s4d_torch.training.saved.checkpoint import newest_step
 from s4d_torch.training.saved.run_folder import RunFolder
 
 HEAD = "decoder."  # the weights that turn features into classes or numbers
@@ -57,7 +56,7 @@ def begin(
 
     The head stays new where other classes, or another number, are to be predicted.
     """
-    if config.training.init_from is None or (folder is not None and _has_begun(folder)):
+    if config.training.init_from is None or (folder is not None and folder.begun):
         return []  # there is nothing to load, or the checkpoint has it
     source = RunFolder(packaged.find(config.training.init_from))
     old, best = source.signature(), source.best_model()
@@ -86,10 +85,6 @@ def begin(
             there, here = ("evenly spaced samples", "are not")
         said.append(f"timescales were learned from {there}; the samples here {here} evenly spaced")
     return said
-
-
-def _has_begun(folder: RunFolder) -> bool:
-    return newest_step(folder.checkpoints) is not None
 
 
 def _misfit(source: RunFolder, config: Config) -> ValueError:
